@@ -1,0 +1,94 @@
+"""What a run leaves behind: flat columns of requests and steps, and a few facts.
+
+A `Result` is the only thing that passes from the simulation to the reports. Everything a person reads (summary, table,
+plots, pages) is a pure function of it. Times are seconds (float64, nan where the thing did not happen), counts are
+tokens, requests or blocks (integers).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from simserve.spec.scenario import Scenario
+
+STATUSES: Final = ("completed", "rejected", "timed_out", "cancelled", "unfinished")
+"""What can become of a request; `requests["status"]` holds indices into this tuple."""
+
+COMPLETED: Final = STATUSES.index("completed")
+REJECTED: Final = STATUSES.index("rejected")
+TIMED_OUT: Final = STATUSES.index("timed_out")
+CANCELLED: Final = STATUSES.index("cancelled")
+UNFINISHED: Final = STATUSES.index("unfinished")
+
+REQUEST_COLUMNS: Final[Mapping[str, str]] = {
+    "request_id": "int64",
+    "class_index": "int64",
+    "session": "int64",
+    "turn": "int64",
+    "replica": "int64",
+    "arrival": "float64",
+    "engine_arrival": "float64",
+    "scheduled": "float64",
+    "first_token": "float64",
+    "finish": "float64",
+    "input_len": "int64",
+    "output_len": "int64",
+    "cached_len": "int64",
+    "num_preemptions": "int64",
+    "status": "int8",
+    "first_step": "int64",
+    "last_step": "int64",
+}
+"""One row per request of the workload, in the order of `request_id`. `output_len` counts the tokens that were
+generated. `arrival`, `first_token` and `finish` are the client's times, `engine_arrival` and `scheduled` the engine's.
+`replica`, `first_step` and `last_step` (the replica's numbers of the steps that gave the first and the last token) are
+-1 where there is none."""
+
+STEP_COLUMNS: Final[Mapping[str, str]] = {
+    "replica": "int64",
+    "step": "int64",
+    "steps": "int64",
+    "start": "float64",
+    "end": "float64",
+    "prefill_tokens": "int64",
+    "decodes": "int64",
+    "context_tokens": "int64",
+    "running": "int64",
+    "waiting": "int64",
+    "free_blocks": "int64",
+    "preemptions": "int64",
+    "gpu_time": "float64",
+    "cpu_time": "float64",
+    "graph": "int64",
+    "first_token_time": "float64",
+    "gap": "float64",
+    "gap_growth": "float64",
+}
+"""One row per run of `steps` equal steps, `step` being the number of the first; rows of a replica follow each other
+without a hole. `gpu_time` and `cpu_time` are totals of the row. The engine knows the tokens of the i-th step of the
+row at `first_token_time + i * gap + i * (i - 1) / 2 * gap_growth`. `graph` is the padded size of the CUDA graph, 0
+where there is none."""
+
+GAP_COLUMNS: Final[Mapping[str, str]] = {"request": "int64", "step_before": "int64", "step_after": "int64"}
+"""Gaps between two successive tokens of one request (a row number) that are longer than one step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Records of one run.
+
+    `memory` is the memory ledger of a replica's GPU in bytes, beside `num_gpu_blocks` and its source. `meta` holds
+    what the run knows of itself: version, seed, profile hash, cost level, counters of the engine, and
+    `step_time_breakdown` (operator group -> seconds).
+    """
+
+    scenario: "Scenario"
+    requests: dict[str, NDArray[Any]]
+    steps: dict[str, NDArray[Any]]
+    gaps: dict[str, NDArray[Any]]
+    class_names: tuple[str, ...] = ("default",)
+    memory: Mapping[str, float | int | str] = field(default_factory=dict)
+    meta: Mapping[str, object] = field(default_factory=dict)
