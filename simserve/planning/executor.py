@@ -1,0 +1,51 @@
+"""Where the runs of a sweep or a search happen: in this process or in others, behind `concurrent.futures.Executor`.
+
+The callers submit functions and read futures, so whatever else offers that interface (a cluster's client, say) serves
+as well.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class SerialExecutor(Executor):
+    """Runs each call when it is submitted, in this process: no start-up cost, and errors where they arise."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Call `fn` now; the future that comes back is done."""
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def open_executor(workers: int) -> Executor:
+    """Executor with that many processes; one worker is this process itself.
+
+    Processes are spawned, not forked: a fork beside a progress bar's thread or numpy's threads may deadlock.
+    """
+    if workers < 1:
+        raise ValueError(f"workers: got {workers}, expected 1 or more")
+    if workers == 1:
+        return SerialExecutor()
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_die_silently)
+
+
+def default_workers(tasks: int) -> int:
+    """As many processes as this process may use cores, and no more than there are tasks."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, tasks))
+
+
+def _die_silently() -> None:
+    """In a worker, let Ctrl-C end the process without a traceback; the parent says what was lost."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
