@@ -1,0 +1,99 @@
+"""Time of one engine step, in ticks, as the replica asks for it.
+
+The replica knows a step as counts: prompt chunks, decodes, tokens of context. A step cost answers with integer ticks.
+A step of decodes alone is linear in its context piece by piece, so that the engine can sum any number of equal steps
+in closed form and land on the very tick that stepping reaches.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+UNBOUNDED = 2**62
+"""`until` of the last piece."""
+
+
+class StepTime(NamedTuple):
+    """Ticks of one step, and the CUDA graph that runs it.
+
+    `cpu`: engine-core CPU time, host work and launches. `gpu`: sum of all kernels. `latency`: from the start of the
+    step's CPU work to the end of its last kernel when the GPU is idle. `padded`: tokens of the CUDA graph, 0 without
+    one.
+    """
+
+    cpu: int
+    gpu: int
+    latency: int
+    padded: int
+
+
+class Piece(NamedTuple):
+    """`base + slope * context` ticks for every context up to and including `until` tokens."""
+
+    until: int
+    gpu_base: int
+    gpu_slope: int
+    latency_base: int
+    latency_slope: int
+
+
+class DecodeCost(NamedTuple):
+    """A step of decodes alone, as a function of its context: the tokens whose KV it reads, summed over sequences."""
+
+    cpu: int
+    graph: bool
+    padded: int
+    pieces: tuple[Piece, ...]
+
+    def at(self, context: int) -> StepTime:
+        """Ticks of the step at `context` tokens."""
+        for until, gpu_base, gpu_slope, latency_base, latency_slope in self.pieces:
+            if context <= until:
+                break
+        return StepTime(self.cpu, gpu_base + gpu_slope * context, latency_base + latency_slope * context, self.padded)
+
+
+class StepCost(Protocol):
+    """What the engine needs to know of the hardware.
+
+    `update` is the engine-core time from the end of the GPU's work to the tokens being known (asynchronous
+    scheduling; a synchronous engine has it inside `cpu`).
+    """
+
+    update: int
+
+    def decode(self, num_decodes: int) -> DecodeCost:
+        """Cost of a step of `num_decodes` decodes and nothing else."""
+        ...
+
+    def step(self, chunks: Sequence[tuple[int, int]], num_decodes: int, context: int, num_sampled: int) -> StepTime:
+        """Cost of any step.
+
+        `chunks`: (new tokens, tokens computed before) of each prompt chunk; `context`: tokens of KV that the decodes
+        read, their own included; `num_sampled`: rows through lm_head. Without chunks it equals
+        `decode(num_decodes).at(context)`.
+        """
+        ...
+
+
+class ConstantStepCost:
+    """Every step takes the same time, whatever its batch: the device of queueing theory (`cost.constant_step`)."""
+
+    update = 0
+
+    def __init__(self, ticks: int) -> None:
+        self._time = StepTime(cpu=0, gpu=ticks, latency=ticks, padded=0)
+        self._decode = DecodeCost(0, graph=False, padded=0, pieces=(Piece(UNBOUNDED, ticks, 0, ticks, 0),))
+
+    def decode(self, num_decodes: int) -> DecodeCost:  # noqa: ARG002
+        """Cost of a step of `num_decodes` decodes."""
+        return self._decode
+
+    def step(
+        self,
+        chunks: Sequence[tuple[int, int]],  # noqa: ARG002
+        num_decodes: int,  # noqa: ARG002
+        context: int,  # noqa: ARG002
+        num_sampled: int,  # noqa: ARG002
+    ) -> StepTime:
+        """Cost of any step."""
+        return self._time
