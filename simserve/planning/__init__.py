@@ -1,1 +1,4 @@
-"""Questions that take many runs: a curve over scenario keys (`sweep`) and the largest load that meets the SLO (`capacity`)."""
+"""Questions that take many runs.
+
+`sweep` draws a curve over scenario keys, `capacity` finds the largest load that meets the SLO.
+"""
