@@ -69,8 +69,9 @@ STEP_COLUMNS: Final[Mapping[str, str]] = {
 }
 """One row per run of `steps` equal steps, `step` being the number of the first; rows of a replica follow each other
 without a hole. `gpu_time` and `cpu_time` are totals of the row. The engine knows the tokens of the i-th step of the
-row at `first_token_time + i * gap + i * (i - 1) / 2 * gap_growth`. `graph` is the padded size of the CUDA graph, 0
-where there is none."""
+row at `first_token_time + i * gap + i * (i - 1) / 2 * gap_growth`; these three may also be whole ticks
+(`simserve.spec.ticks`, int64), which keeps gaps between tokens exact in runs of any length (seconds do for 900 s).
+`graph` is the padded size of the CUDA graph, 0 where there is none."""
 
 GAP_COLUMNS: Final[Mapping[str, str]] = {"request": "int64", "step_before": "int64", "step_after": "int64"}
 """Gaps between two successive tokens of one request (a row number) that are longer than one step."""

@@ -1,0 +1,152 @@
+"""Inter-token latency, exactly: statistics of the pooled gaps of millions of tokens, in little memory.
+
+The gaps come as (value, weight) pairs, block by block. A first pass counts them in narrow logarithmic bins, a second
+keeps only the bins that hold a wanted order statistic. So every percentile is the one `numpy.percentile` (linear)
+gives for the list in which each value stands `weight` times, to the last bit, and that list is never made.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simserve.report.statistics import Statistics
+from simserve.report.tokens import BoolArray, IntArray, exceptional_gaps, token_blocks
+from simserve.spec.result import Result
+from simserve.spec.ticks import TICK
+
+Pairs = Iterable[tuple[IntArray, IntArray]]
+"""Values (whole, at least 0) and how often each stands in the list."""
+
+MANTISSA_BITS = 12
+_SHIFT = 52 - MANTISSA_BITS
+_OFFSET = 1023 << MANTISSA_BITS
+NUM_BINS = (64 << MANTISSA_BITS) + 2
+"""Bins of relative width 2**-12 from 1 to 2**64, and one for 0."""
+
+
+def pooled_gaps(result: Result, chosen: BoolArray) -> Iterator[tuple[IntArray, IntArray]]:
+    """All gaps between successive tokens of the chosen requests: values in ticks and their weights."""
+    for block in token_blocks(result, chosen):
+        some = block.weight > 0
+        yield block.gap[some], block.weight[some]
+    odd = exceptional_gaps(result, chosen)
+    if odd.size:
+        yield odd, np.ones(odd.size, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What a first pass over the pairs finds: how many values lie in each bin, and their sum."""
+
+    bins: IntArray
+    count: int
+    total: float
+
+
+def pool(pairs: Pairs) -> Pool:
+    """Count the values of the expanded list by bin."""
+    bins, total = np.zeros(NUM_BINS, np.int64), 0.0
+    for values, weights in pairs:
+        bin_of = _bin(values)
+        low = int(bin_of.min(initial=NUM_BINS - 1))
+        found = np.bincount(bin_of - low, weights=weights)
+        bins[low : low + found.size] += found.astype(np.int64)
+        total += float(values.astype(np.float64) @ weights)
+    return Pool(bins, int(bins.sum()), total)
+
+
+def bin_edges() -> NDArray[np.float64]:
+    """Lower edge of each bin."""
+    bits = np.arange(_OFFSET - 1, _OFFSET - 1 + NUM_BINS, dtype=np.int64) << _SHIFT
+    edges = bits.view(np.float64)
+    edges[0] = 0.0
+    return edges
+
+
+def _bin(values: IntArray) -> IntArray:
+    """The bin of each value: the exponent and the first bits of the mantissa of its float."""
+    bits = values.astype(np.float64).view(np.int64) >> _SHIFT
+    bins: IntArray = np.maximum(bits - (_OFFSET - 1), 0)
+    return bins
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What a second pass finds: values at the wanted ranks, and the sum of squared distances from the mean."""
+
+    at_rank: dict[int, int]
+    squares: float
+
+
+def spread(pairs: Pairs, pooled: Pool, ranks: Sequence[int]) -> Spread:
+    """Values at these ranks (from 0) of the sorted list; `pairs` gives the list of `pooled` once more."""
+    reached = np.cumsum(pooled.bins)
+    wanted = np.zeros(NUM_BINS, np.bool_)
+    wanted[np.searchsorted(reached, ranks, side="right")] = True
+    mean, squares, kept = pooled.total / pooled.count, 0.0, []
+    for values, weights in pairs:
+        squares += float((values - mean) ** 2 @ weights)
+        keep = wanted[_bin(values)]
+        kept.append(_collapse(values[keep], weights[keep]))
+    values, weights = _collapse(*(np.concatenate(column) for column in zip(*kept, strict=True)))
+    # after each kept value so many of the list have come: all of the lower bins, kept or not, and those of its own
+    left_out = np.cumsum(np.where(wanted, 0, pooled.bins))[_bin(values)]
+    come = np.cumsum(weights) + left_out
+    found = values[np.searchsorted(come, ranks, side="right")]
+    return Spread(dict(zip(ranks, found.tolist(), strict=True)), squares)
+
+
+def _collapse(values: IntArray, weights: IntArray) -> tuple[IntArray, IntArray]:
+    """Each value once, in order, with the sum of its weights."""
+    distinct, inverse = np.unique(values, return_inverse=True)
+    return distinct, np.bincount(inverse, weights=weights, minlength=distinct.size).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Where a percentile of `count` values lies: between two ranks, at a share of the way (`numpy`, linear)."""
+
+    low: int
+    high: int
+    share: float
+
+    @classmethod
+    def of(cls, percentile: float, count: int) -> "Rank":
+        """The place of a percentile, by numpy's own arithmetic in its order, so that the last bit agrees."""
+        index = (count - 1) * (percentile / 100)
+        low = math.floor(index)
+        return cls(low, min(low + 1, count - 1), index - low)
+
+    def between(self, low: float, high: float) -> float:
+        """The value there; numpy counts from the nearer end."""
+        distance = high - low
+        return high - distance * (1 - self.share) if self.share >= 0.5 else low + distance * self.share
+
+
+def weighted_statistics(pairs: Callable[[], Pairs], percentiles: Sequence[float]) -> Statistics | None:
+    """Statistics of the list in which each value stands as often as its weight says; None where it is empty.
+
+    `pairs` is called twice and must give the same pairs both times.
+    """
+    pooled = pool(pairs())
+    if pooled.count == 0:
+        return None
+    places = [Rank.of(percentile, pooled.count) for percentile in (50, *percentiles)]
+    found = spread(pairs(), pooled, sorted({rank for place in places for rank in (place.low, place.high)}))
+    median, *values = (place.between(found.at_rank[place.low], found.at_rank[place.high]) for place in places)
+    return Statistics(
+        count=pooled.count,
+        mean=pooled.total / pooled.count,
+        median=median,
+        std=math.sqrt(found.squares / pooled.count),
+        percentiles=dict(zip(percentiles, values, strict=True)),
+    )
+
+
+def gap_statistics(result: Result, chosen: BoolArray, percentiles: Sequence[float]) -> Statistics | None:
+    """Statistics (seconds) of the pooled gaps between tokens of the chosen requests; None without a gap."""
+    statistics = weighted_statistics(lambda: pooled_gaps(result, chosen), percentiles)
+    return statistics.scaled(TICK) if statistics else None

@@ -1,0 +1,57 @@
+"""Statistics of a list of latencies, as `vllm bench serve` takes them: linear percentiles, population deviation."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+PERCENTILES = (50, 90, 95, 99)
+LEAST_COUNT = {99: 100}
+"""Fewer values than this do not carry the percentile: the 99th of fewer than 100 is little else than the largest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Mean, median, standard deviation and percentiles of `count` values, in the unit of the values."""
+
+    count: int
+    mean: float
+    median: float
+    std: float
+    percentiles: Mapping[float, float]
+
+    def scaled(self, factor: float) -> "Statistics":
+        """The same in another unit."""
+        percentiles = {name: value * factor for name, value in self.percentiles.items()}
+        return Statistics(self.count, self.mean * factor, self.median * factor, self.std * factor, percentiles)
+
+
+def statistics_of(values: NDArray[Any], percentiles: Sequence[float] = PERCENTILES) -> Statistics | None:
+    """Statistics of plain values; None where there are none."""
+    if values.size == 0:
+        return None
+    ranked = np.percentile(values, percentiles)
+    return Statistics(
+        count=int(values.size),
+        mean=float(np.mean(values)),
+        median=float(np.median(values)),
+        std=float(np.std(values)),
+        percentiles=dict(zip(percentiles, ranked.tolist(), strict=True)),
+    )
+
+
+Keys = dict[str, float | int | None]
+
+
+def as_keys(name: str, statistics: Statistics | None, percentiles: Sequence[int] = PERCENTILES) -> Keys:
+    """vLLM's keys of one metric (`mean_ttft_ms`, `p99_ttft_ms`, ...) and `n_ttft`; what does not exist is None."""
+    if statistics is None:
+        kinds = ["mean", "median", "std", *(f"p{percentile}" for percentile in percentiles)]
+        return {**{f"{kind}_{name}_ms": None for kind in kinds}, f"n_{name}": 0}
+    found: Keys = {f"{kind}_{name}_ms": getattr(statistics, kind) * 1e3 for kind in ("mean", "median", "std")}
+    for percentile in percentiles:
+        exists = statistics.count >= LEAST_COUNT.get(percentile, 1)
+        found[f"p{percentile}_{name}_ms"] = statistics.percentiles[percentile] * 1e3 if exists else None
+    return found | {f"n_{name}": statistics.count}

@@ -1,0 +1,129 @@
+"""When each token came: the steps of a run turned back into token times and into the gaps between tokens.
+
+A request gets one token in every step from its first to its last, except between the two steps of each of its rows in
+`gaps`. So its tokens come in unbroken *stretches*, and how many requests get a token in a step is a count of the
+stretches that cover it: no list per request is ever made, and a run of any length passes through in blocks.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simserve.spec.result import Result
+from simserve.spec.ticks import TICKS_PER_SECOND
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+BLOCK = 1 << 17
+"""Steps looked at together; bounds the memory, changes no number."""
+
+
+def as_ticks(column: NDArray[Any]) -> IntArray:
+    """Ticks of a column that holds seconds (floats) or ticks already (integers)."""
+    if np.issubdtype(column.dtype, np.integer):
+        return column.astype(np.int64, copy=False)
+    ticks: IntArray = np.rint(column * TICKS_PER_SECOND).astype(np.int64)
+    return ticks
+
+
+class TokenBlock(NamedTuple):
+    """Some successive steps of one replica: per step the time of its tokens, how many requests got one, the time to
+    the next step and how many requests had a token in both."""
+
+    time: IntArray
+    tokens: IntArray
+    gap: IntArray
+    weight: IntArray
+
+
+TIME_COLUMNS = ("first_token_time", "gap", "gap_growth")
+
+
+@dataclass(frozen=True, slots=True)
+class StepClock:
+    """Token times of one replica's steps, in ticks."""
+
+    steps: dict[str, NDArray[Any]]
+    rows: IntArray | None
+    """The replica's rows of `steps`, in step order; None where all are its."""
+    first: NDArray[Any]
+    """Number of the first step of each of these rows."""
+
+    def at(self, step: IntArray) -> IntArray:
+        """When the tokens of each of these steps came; only steps of the log have a time."""
+        row = np.searchsorted(self.first, step, side="right") - 1
+        since = step - self.first[row]
+        if self.rows is not None:
+            row = self.rows[row]
+        time, gap, growth = (as_ticks(self.steps[name][row]) for name in TIME_COLUMNS)
+        times: IntArray = time + since * gap + since * (since - 1) // 2 * growth
+        return times
+
+
+def step_clocks(steps: dict[str, NDArray[Any]]) -> dict[int, StepClock]:
+    """The clock of each replica that ran a step."""
+    replica = steps["replica"]
+    if replica.size == 0:
+        return {}
+    if np.all(replica == replica[0]):
+        return {int(replica[0]): StepClock(steps, None, steps["step"])}
+    order = np.argsort(replica, kind="stable")
+    numbers, starts = np.unique(replica[order], return_index=True)
+    groups = np.split(order, starts[1:])
+    return {
+        int(number): StepClock(steps, rows, steps["step"][rows]) for number, rows in zip(numbers, groups, strict=True)
+    }
+
+
+def token_times(result: Result, step: IntArray) -> IntArray:
+    """Per request, the time (ticks) of the tokens of that step of its replica; 0 where the step is -1."""
+    times = np.zeros(step.size, np.int64)
+    for number, clock in step_clocks(result.steps).items():
+        here = (result.requests["replica"] == number) & (step >= 0)
+        times[here] = clock.at(step[here])
+    return times
+
+
+def exceptional_gaps(result: Result, chosen: BoolArray) -> IntArray:
+    """Gaps (ticks) of the chosen requests that span steps without a token: a preemption is one such gap."""
+    rows = result.gaps["request"]
+    kept = chosen[rows]
+    rows = rows[kept]
+    replica = result.requests["replica"][rows]
+    before, after = (result.gaps[name][kept] for name in ("step_before", "step_after"))
+    gaps = np.zeros(rows.size, np.int64)
+    for number, clock in step_clocks(result.steps).items():
+        here = replica == number
+        gaps[here] = clock.at(after[here]) - clock.at(before[here])
+    return gaps
+
+
+def token_blocks(result: Result, chosen: BoolArray) -> Iterator[TokenBlock]:
+    """Tokens of the chosen requests, block by block and replica by replica; exceptional gaps are not among them."""
+    requests, gaps = result.requests, result.gaps
+    chosen = chosen & (requests["first_step"] >= 0)
+    broken = chosen[gaps["request"]]
+    gap_replica = requests["replica"][gaps["request"]]
+    for number, clock in step_clocks(result.steps).items():
+        here = chosen & (requests["replica"] == number)
+        cut = broken & (gap_replica == number)
+        begins = np.sort(np.concatenate([requests["first_step"][here], gaps["step_after"][cut]]))
+        ends = np.sort(np.concatenate([requests["last_step"][here], gaps["step_before"][cut]]))
+        if begins.size:
+            yield from _blocks(clock, begins, ends)
+
+
+def _blocks(clock: StepClock, begins: IntArray, ends: IntArray) -> Iterator[TokenBlock]:
+    """Blocks of one replica's steps; stretches of tokens begin and end at these steps (both sorted)."""
+    last = int(ends[-1])
+    for start in range(int(begins[0]), last + 1, BLOCK):
+        step = np.arange(start, min(start + BLOCK, last + 1))
+        begun = np.searchsorted(begins, step, side="right")
+        tokens = begun - np.searchsorted(ends, step, side="left")
+        weight = begun - np.searchsorted(ends, step, side="right")
+        time = clock.at(np.append(step, min(int(step[-1]) + 1, last)))
+        yield TokenBlock(time[:-1], tokens, np.diff(time), weight)
