@@ -6,12 +6,13 @@ as well.
 
 import os
 import signal
-from collections.abc import Callable
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -38,6 +39,23 @@ def open_executor(workers: int) -> Executor:
     if workers == 1:
         return SerialExecutor()
     return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_die_silently)
+
+
+def results(executor: Executor, fn: Callable[[S], T], items: Iterable[S]) -> Iterator[tuple[S, T]]:
+    """(item, fn(item)) of every item, in the order in which they finish; what was not begun is dropped on an error."""
+    pending: dict[Future[T], S] = {}
+    try:
+        for item in items:
+            future = executor.submit(fn, item)
+            if future.done():
+                yield item, future.result()
+            else:
+                pending[future] = item
+        for future in as_completed(pending):
+            yield pending[future], future.result()
+    finally:
+        for future in pending:
+            future.cancel()
 
 
 def default_workers(tasks: int) -> int:
