@@ -46,9 +46,10 @@ class DecodeCost(NamedTuple):
 
     def at(self, context: int) -> StepTime:
         """Ticks of the step at `context` tokens."""
-        for until, gpu_base, gpu_slope, latency_base, latency_slope in self.pieces:
-            if context <= until:
+        for piece in self.pieces:
+            if context <= piece[0]:
                 break
+        _, gpu_base, gpu_slope, latency_base, latency_slope = piece
         return StepTime(self.cpu, gpu_base + gpu_slope * context, latency_base + latency_slope * context, self.padded)
 
 

@@ -1,0 +1,127 @@
+"""Attention of one layer: over the prompt chunks of a step, and over its decodes.
+
+Both are integers of ticks. Decode attention is a floor and then a straight line in the tokens of context that it
+reads, which is what lets the engine add up a run of steps in closed form.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simserve.cost.device import Device
+from simserve.cost.operators import Kernel
+from simserve.spec.ticks import TICKS_PER_SECOND, to_ticks
+
+UNBOUNDED = 2**62
+"""More tokens of context than any batch has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Work of one attention layer on one GPU.
+
+    `kv_bytes`: KV cache of one token; `pair_flops`: FLOPs of one (query, key) pair in prefill; `decode_flops`: FLOPs
+    of one key in decode (differs from `pair_flops` where MLA works on latents); `history_flops`: FLOPs for each
+    earlier token of a chunk (MLA expands its latents again); `window`: tokens it looks back on, None for all.
+    """
+
+    kv_bytes: float
+    pair_flops: float
+    decode_flops: float
+    history_flops: float
+    window: int | None
+    dtype: str
+
+    def pairs(self, new: int, history: int) -> int:
+        """(query, key) pairs of a causal chunk of `new` tokens after `history`; at most the window for each query."""
+        window = self.window
+        if window is None or history + new <= window:
+            return new * history + new * (new + 1) // 2
+        inside = max(0, window - history)
+        return inside * history + inside * (inside + 1) // 2 + (new - inside) * window
+
+
+class AttentionTime:
+    """Ticks of one attention layer on a device.
+
+    Decode: the longest of `floor`, KV bytes at the share of HBM bandwidth that decode attention reaches, and FLOPs.
+    Prefill: causal FLOPs at the mfu of the length that the chunk looks back on, its own tokens included; at least the
+    floor and the reading of its KV.
+    """
+
+    __slots__ = ("_history", "_per_pair", "_prefill_floor", "_read", "attention", "floor", "memory_bound", "slope")
+
+    def __init__(self, attention: Attention, device: Device) -> None:
+        peak = device.peak_flops[attention.dtype] / TICKS_PER_SECOND
+        mfu = device.attention_mfu
+        self.attention = attention
+        self.floor = to_ticks(device.decode_floor)
+        self._prefill_floor = to_ticks(device.prefill_floor)
+        self._read = to_ticks(attention.kv_bytes / device.attention_bandwidth)
+        compute = round(attention.decode_flops / (peak * mfu.values[-1]))
+        self.slope = max(self._read, compute)
+        self.memory_bound = self._read >= compute
+        self._per_pair = [attention.pair_flops / (peak * mfu(length)) for length in range(int(mfu.sizes[-1]) + 2)]
+        self._history = attention.history_flops / (peak * mfu.values[-1])
+
+    def tokens_read(self, num_decodes: int, context: int) -> int:
+        """Tokens of KV that decodes read: in a window layer at most the window for each sequence.
+
+        Exact where all sequences lie on one side of the window, an upper bound otherwise.
+        """
+        window = self.attention.window
+        return context if window is None else min(context, num_decodes * window)
+
+    def decode(self, num_decodes: int, context: int) -> int:
+        """Ticks of decode attention over a batch that reads `context` tokens; 0 without decodes."""
+        if not num_decodes:
+            return 0
+        return max(self.floor, self.slope * self.tokens_read(num_decodes, context))
+
+    def decode_pieces(self, num_decodes: int) -> list[tuple[int, int, int]]:
+        """`decode` as (until, base, slope) pieces: base + slope * context up to and including `until`."""
+        window = self.attention.window
+        top = UNBOUNDED if window is None else num_decodes * window
+        level = max(self.floor, self.slope * top)
+        if not self.slope or self.slope * top <= self.floor:
+            return [(UNBOUNDED, self.floor, 0)]
+        pieces = [(self.floor // self.slope, self.floor, 0), (top, 0, self.slope)]
+        return pieces if window is None else [*pieces, (UNBOUNDED, level, 0)]
+
+    def prefill(self, chunks: Sequence[tuple[int, int]]) -> int:
+        """Ticks of attention over prompt chunks (new tokens, history), one kernel for all; 0 without chunks."""
+        if not chunks:
+            return 0
+        per_pair = self._per_pair
+        last = len(per_pair) - 1
+        window = self.attention.window
+        compute, read = 0.0, 0
+        for new, history in chunks:
+            length = new + history
+            pairs = new * history + new * (new + 1) // 2 if window is None else self.attention.pairs(new, history)
+            compute += pairs * per_pair[min(length, last)] + history * self._history
+            read += length
+        return max(self._prefill_floor, int(compute), self._read * read)
+
+    def decode_kernel(self, num_decodes: int, context: int) -> Kernel:
+        """Decode attention as a kernel."""
+        read = self.tokens_read(num_decodes, context)
+        ticks = self.decode(num_decodes, context)
+        bound = "floor" if self.slope * read < self.floor else "memory" if self.memory_bound else "compute"
+        work = read * self.attention.kv_bytes, read * self.attention.decode_flops
+        return Kernel(self._name("attention_decode"), "attention_decode", *work, ticks, bound)
+
+    def prefill_kernel(self, chunks: Sequence[tuple[int, int]]) -> Kernel:
+        """Prefill attention as a kernel."""
+        attention = self.attention
+        read = sum(new + history for new, history in chunks)
+        flops = sum(attention.pairs(*chunk) * attention.pair_flops for chunk in chunks)
+        flops += sum(history for _, history in chunks) * attention.history_flops
+        ticks = self.prefill(chunks)
+        memory = self._read * read
+        bound = "floor" if ticks == self._prefill_floor else "memory" if ticks == memory else "compute"
+        return Kernel(
+            self._name("attention_prefill"), "attention_prefill", read * attention.kv_bytes, flops, ticks, bound
+        )
+
+    def _name(self, name: str) -> str:
+        return name if self.attention.window is None else f"{name}_window"

@@ -1,0 +1,267 @@
+"""The forward pass of a model on one GPU of its tensor-parallel group: which operators, in which order, how often.
+
+Tensor parallelism splits the columns of qkv, gate/up and lm_head, the rows of out and down, heads and vocabulary;
+norms, router and the latent of MLA are on every GPU (Megatron-LM, arXiv 1909.08053). KV heads fewer than GPUs are
+copied.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import gcd
+
+from simserve.cost.attention import Attention
+from simserve.cost.collectives import CollectiveTime
+from simserve.cost.operators import Collective, Elementwise, ExpertLinear, Linear, TokenOperator
+from simserve.spec.dtypes import bytes_per_element, scale_bytes_per_element
+from simserve.spec.model import ModelSpec
+
+_COMPUTE: Mapping[str, tuple[str, ...]] = {
+    "fp32": ("fp32", "bf16"),
+    "bf16": ("bf16",),
+    "fp16": ("fp16", "bf16"),
+    "fp8": ("fp8",),
+    "int8": ("int8", "fp8"),
+    "int4": (),
+    "mxfp4": (),
+    "nvfp4": ("nvfp4", "fp4"),
+}
+"""Formats that a GEMM on weights of a format may compute in; without them the weights are widened first."""
+
+_LOGIT_BYTES = 16
+"""fp32 logits are written, scaled, normalised and sampled: four passes of four bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One transformer layer: the operators before its attention, the attention, the operators after it."""
+
+    before: tuple[TokenOperator, ...]
+    attention: Attention
+    after: tuple[TokenOperator, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardShape:
+    """A forward pass: `embed`, the layers of each (repeat, layers) in turn, `norm`, then `head` on the sampled rows."""
+
+    embed: tuple[TokenOperator, ...]
+    layers: tuple[tuple[int, tuple[Layer, ...]], ...]
+    norm: tuple[TokenOperator, ...]
+    head: tuple[TokenOperator, ...]
+
+    def each_layer(self) -> Iterator[Layer]:
+        """All layers in order."""
+        for repeat, group in self.layers:
+            for _ in range(repeat):
+                yield from group
+
+    @property
+    def full_attention(self) -> Attention | None:
+        """Attention of the layers that look back to the first token."""
+        return next((layer.attention for layer in self.each_layer() if layer.attention.window is None), None)
+
+    @property
+    def window_attention(self) -> Attention | None:
+        """Attention of the window layers."""
+        return next((layer.attention for layer in self.each_layer() if layer.attention.window is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """GPUs of the tensor-parallel group, their collectives (None on one GPU), the formats they compute in."""
+
+    ranks: int
+    compute_dtypes: frozenset[str]
+    all_reduce: CollectiveTime | None = None
+    all_gather: CollectiveTime | None = None
+
+    def compute_dtype(self, weight_dtype: str, activation_dtype: str) -> str:
+        """Format in which a GEMM on such weights runs on this GPU."""
+        wide = tuple(_COMPUTE[activation_dtype])
+        for dtype in _COMPUTE[weight_dtype] + wide:
+            if dtype in self.compute_dtypes:
+                return dtype
+        raise ValueError(f"no peak FLOP/s for {weight_dtype} weights with {activation_dtype} activations")
+
+
+def forward_shape(model: ModelSpec, sharding: Sharding) -> ForwardShape:
+    """Operators of one forward pass of `model` on one GPU of `sharding`.
+
+    Weights stated by the user (`weight_bytes`) are spread over all GEMMs in proportion: one pass over a dense model
+    then reads exactly the stated bytes.
+    """
+    builder = _Builder(model, sharding)
+    scale = 1.0
+    if model.given_weight_bytes is not None:
+        shape = builder.forward()
+        scale = model.given_weight_bytes / sharding.ranks / _gemm_bytes(shape)
+    return _Builder(model, sharding, scale).forward()
+
+
+def _gemm_bytes(shape: ForwardShape) -> float:
+    operators = [op for layer in shape.each_layer() for op in layer.before + layer.after]
+    total = 0.0
+    for op in operators + list(shape.head):
+        if isinstance(op, Linear):
+            total += op.weight_bytes
+        elif isinstance(op, ExpertLinear):
+            total += op.weight_bytes * op.experts
+    return total
+
+
+class _Builder:
+    """Writes down the operators of one model on one GPU."""
+
+    def __init__(self, model: ModelSpec, sharding: Sharding, scale: float = 1.0) -> None:
+        self.model = model
+        self.sharding = sharding
+        self.scale = scale
+        self.act = bytes_per_element(model.activation_dtype)
+        self.hidden = model.hidden_size
+        self.heads = model.num_heads / sharding.ranks
+        self.kv_heads = max(1.0, model.num_kv_heads / sharding.ranks)
+
+    def forward(self) -> ForwardShape:
+        model = self.model
+        vocab = model.vocab_size / self.sharding.ranks
+        embed = (Elementwise("embedding", 2 * self.hidden * self.act), *self._all_reduce("embedding_all_reduce"))
+        head: list[TokenOperator] = [self._linear("lm_head", self.hidden, vocab, group="lm_head", quantized=False)]
+        if self.sharding.all_gather is not None:
+            head.append(Collective("logits_gather", model.vocab_size * self.act, self.sharding.all_gather))
+        head.append(Elementwise("sampler", model.vocab_size * (self.act + _LOGIT_BYTES), group="sampler"))
+        norm = (Elementwise("final_norm", 4 * self.hidden * self.act),)
+        return ForwardShape(embed, tuple(self._layer_groups()), norm, tuple(head))
+
+    def _layer_groups(self) -> Iterator[tuple[int, tuple[Layer, ...]]]:
+        """Dense layers first, as DeepSeek has them; window and full layers in turn, in the ratio of their numbers."""
+        model = self.model
+        if model.num_moe_layers and model.num_dense_layers:
+            if model.num_window_layers:
+                raise ValueError("dense layers before a mixture and window layers in one model: not modelled yet")
+            yield model.num_dense_layers, (self._layer(self._dense_mlp(), None),)
+            yield model.num_moe_layers, (self._layer(self._moe(), None),)
+            return
+        mlp = self._moe() if model.is_moe else self._dense_mlp()
+        window, full = model.num_window_layers, model.num_full_layers
+        turns = gcd(window, full)
+        group = (self._layer(mlp, model.sliding_window),) * (window // turns) + (self._layer(mlp, None),) * (
+            full // turns
+        )
+        yield turns, group
+
+    def _layer(self, mlp: tuple[TokenOperator, ...], window: int | None) -> Layer:
+        before = (self._norm("input_norm"), *(self._mla() if self.model.is_mla else self._qkv()))
+        after = (self._out(), *self._all_reduce("attention_all_reduce"), self._norm("post_attention_norm"), *mlp)
+        return Layer(before, self._attention(window), (*after, *self._all_reduce("mlp_all_reduce")))
+
+    def _qkv(self) -> tuple[TokenOperator, ...]:
+        model = self.model
+        q, kv = self.heads * model.head_dim, self.kv_heads * model.head_dim
+        norm = (Elementwise("qk_norm", 2 * (q + kv) * self.act),) if model.qk_norm else ()
+        moved = (2 * q + 3 * kv) * self.act + self._kv_bytes()
+        return (self._linear("qkv", self.hidden, q + 2 * kv), *norm, Elementwise("rope_and_cache_write", moved))
+
+    def _mla(self) -> tuple[TokenOperator, ...]:
+        """Projections of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434). Expanding the latent costs the
+        same FLOPs a token whether it is done for keys and values (prefill) or absorbed into query and output (decode).
+        """
+        model = self.model
+        latent = model.kv_lora_rank + model.qk_rope_head_dim
+        q = self.heads * (model.qk_nope_head_dim + model.qk_rope_head_dim)
+        down = self._linear("latent_down", self.hidden, model.q_lora_rank + latent)
+        up = self._linear("q_up", model.q_lora_rank or self.hidden, q)
+        norm = Elementwise("latent_norm", 2 * (model.q_lora_rank + model.kv_lora_rank) * self.act)
+        expand = self._linear("kv_up", model.kv_lora_rank, self.heads * (model.qk_nope_head_dim + model.v_head_dim))
+        write = Elementwise("rope_and_cache_write", (2 * q + latent) * self.act + self._kv_bytes())
+        return down, norm, up, expand, write
+
+    def _out(self) -> Linear:
+        width = self.heads * (self.model.v_head_dim if self.model.is_mla else self.model.head_dim)
+        return self._linear("out", width, self.hidden)
+
+    def _dense_mlp(self) -> tuple[TokenOperator, ...]:
+        return self._gated_mlp("", self.model.intermediate_size / self.sharding.ranks)
+
+    def _gated_mlp(self, prefix: str, width: float) -> tuple[TokenOperator, ...]:
+        return (
+            self._linear(f"{prefix}gate_up", self.hidden, 2 * width),
+            Elementwise(f"{prefix}activation", 3 * width * self.act),
+            self._linear(f"{prefix}down", width, self.hidden),
+        )
+
+    def _moe(self) -> tuple[TokenOperator, ...]:
+        model = self.model
+        width, routed = model.moe_intermediate_size / self.sharding.ranks, model.experts_per_token
+        shared_width = model.num_shared_experts * model.shared_intermediate_size / self.sharding.ranks
+        shared = self._gated_mlp("shared_", shared_width) if shared_width else ()
+        return (
+            self._linear("router", self.hidden, model.num_experts, quantized=False),
+            Elementwise("top_k", 2 * model.num_experts * self.act),
+            self._experts("experts_gate_up", self.hidden, 2 * width),
+            Elementwise("experts_activation", 3 * width * routed * self.act),
+            self._experts("experts_down", width, self.hidden),
+            Elementwise("experts_sum", (routed + 1) * self.hidden * self.act),
+            *shared,
+        )
+
+    def _attention(self, window: int | None) -> Attention:
+        model = self.model
+        if model.is_mla:
+            qk, v, latent = model.qk_nope_head_dim + model.qk_rope_head_dim, model.v_head_dim, model.kv_lora_rank
+            pair = 2 * self.heads * (qk + v)
+            decode = 2 * self.heads * (2 * latent + model.qk_rope_head_dim)
+            history = 2 * latent * self.heads * (model.qk_nope_head_dim + v)
+        else:
+            pair = decode = 4 * self.heads * model.head_dim
+            history = 0.0
+        dtype = self.sharding.compute_dtype(model.activation_dtype, model.activation_dtype)
+        return Attention(self._kv_bytes(), pair, decode, history, window, dtype)
+
+    def _kv_bytes(self) -> float:
+        model = self.model
+        if model.is_mla:
+            elements: float = model.kv_elements_per_token_per_layer
+        else:
+            elements = 2 * self.kv_heads * model.head_dim
+        return elements * bytes_per_element(model.kv_dtype)
+
+    def _linear(
+        self, name: str, inputs: float, outputs: float, *, group: str = "linear", quantized: bool = True
+    ) -> Linear:
+        dtype = (
+            self.model.weight_dtype if quantized and self.model.quantized == "linear" else self.model.activation_dtype
+        )
+        return Linear(
+            name,
+            inputs,
+            outputs,
+            inputs * outputs * self._element_bytes(dtype),
+            self.act,
+            dtype,
+            self.sharding.compute_dtype(dtype, self.model.activation_dtype),
+            group,
+        )
+
+    def _experts(self, name: str, inputs: float, outputs: float) -> ExpertLinear:
+        model = self.model
+        return ExpertLinear(
+            name,
+            model.num_experts,
+            model.experts_per_token,
+            inputs,
+            outputs,
+            inputs * outputs * self._element_bytes(model.weight_dtype),
+            self.act,
+            model.weight_dtype,
+            self.sharding.compute_dtype(model.weight_dtype, model.activation_dtype),
+        )
+
+    def _element_bytes(self, dtype: str) -> float:
+        return (bytes_per_element(dtype) + scale_bytes_per_element(dtype)) * self.scale
+
+    def _norm(self, name: str) -> Elementwise:
+        return Elementwise(name, 4 * self.hidden * self.act)
+
+    def _all_reduce(self, name: str) -> tuple[TokenOperator, ...]:
+        reduce = self.sharding.all_reduce
+        return () if reduce is None else (Collective(name, self.hidden * self.act, reduce),)
