@@ -1,0 +1,85 @@
+"""Validation errors in the words of a scenario's author: where it stands, what was expected, what was found."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from simserve.spec.document import Document, KeyPath
+from simserve.spec.strict import nearest
+
+_COMPARISONS = {
+    "greater_than": "greater than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+}
+
+
+def describe(error: ValidationError, document: Document) -> str:
+    """One line per problem: `file:line: key.path: what is wrong, and the remedy`."""
+    lines = [_line(details, document) for details in error.errors(include_url=False) if details["type"] != "skipped"]
+    return "\n".join(dict.fromkeys(lines))
+
+
+def _line(details: ErrorDetails, document: Document) -> str:
+    context = details.get("ctx", {})
+    path = _key_path(details, document.data)
+    if "key" in context:
+        path = (*path, context["key"])
+    where = ".".join(str(key) for key in path)
+    return (
+        f"{document.place(path)}: {where}: {_message(details)}"
+        if where
+        else f"{document.place(path)}: {_message(details)}"
+    )
+
+
+def _key_path(details: ErrorDetails, data: Any) -> KeyPath:
+    """The error's location without the steps that pydantic adds inside unions."""
+    path: list[str | int] = []
+    location = details["loc"]
+    for index, step in enumerate(location):
+        inside = (isinstance(data, Mapping) and step in data) or (
+            isinstance(data, list) and isinstance(step, int) and step < len(data)
+        )
+        if inside:
+            data = data[step]
+            path.append(step)
+        elif index == len(location) - 1 and details["type"] == "missing":
+            path.append(step)
+    return tuple(path)
+
+
+def _message(details: ErrorDetails) -> str:  # noqa: PLR0911
+    kind, context, found = details["type"], details.get("ctx", {}), details.get("input")
+    if kind == "missing":
+        return "is needed and not given"
+    if kind in _COMPARISONS:
+        return f"must be {_COMPARISONS[kind].format(**context)}, got {found!r}"
+    if kind == "literal_error":
+        return _choice(str(context["expected"]), found)
+    if kind == "union_tag_invalid":
+        tag = str(context["discriminator"]).strip("'")
+        return f"{tag}: {_choice(str(context['expected_tags']), context['tag'])}"
+    if kind == "union_tag_not_found":
+        return f"needs the key {context['discriminator']} that says which kind it is, got {found!r}"
+    if kind in {"model_type", "model_attributes_type", "dict_type"}:
+        return f"expected a mapping (key: value), got {found!r}"
+    if kind in {"tuple_type", "list_type"}:
+        return f"expected a list, got {found!r}"
+    if kind.startswith("bool"):
+        return f"expected true or false, got {found!r}"
+    if kind == "string_type":
+        return f"expected text, got {found!r}"
+    if kind == "too_short":
+        return "must not be empty"
+    return details["msg"]
+
+
+def _choice(expected: str, found: object) -> str:
+    known = [word.strip(" '") for word in expected.replace(" or ", ", ").split(",")]
+    near = nearest(str(found), known)
+    listed = f"expected one of {', '.join(known)}, got {found!r}"
+    return f"{listed}; did you mean {near!r}?" if near else listed

@@ -1,0 +1,140 @@
+"""The accelerator: data-sheet numbers, the share of them that kernels reach, and what the host adds.
+
+One profile per device lies in `hardware_profiles/<name>/profile.yaml`; the cost model reads all its constants from here. Peaks are per GPU
+and dense; efficiencies multiply them. `sources` names the origin of each group of numbers.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cached_property
+
+from pydantic import Field
+
+from simserve.spec.quantities import (
+    Bytes,
+    BytesPerSecond,
+    Dollars,
+    FlopsPerSecond,
+    PositiveCount,
+    Seconds,
+    Share,
+)
+from simserve.spec.strict import Strict
+
+
+class EfficiencySpec(Strict):
+    """Shares of the peaks that kernels reach, and the time that the shortest of them takes."""
+
+    hbm_gemm: dict[str, Share]
+    """Weight format -> share of HBM bandwidth that a GEMM of few rows reaches (m <= 16, weights far larger than L2)."""
+    gemm_mfu: dict[str, dict[int, Share]]
+    """Compute format -> rows m of the GEMM -> share of peak FLOP/s; between entries interpolate in log m."""
+    gemm_floor: Seconds
+    """Shortest GEMM."""
+    hbm_decode_attention: Share
+    """Share of HBM bandwidth with which decode attention reads a large KV cache."""
+    decode_attention_floor: Seconds
+    """Shortest decode attention of one layer."""
+    prefill_attention_mfu: dict[int, Share]
+    """Prompt length -> share of peak bf16 FLOP/s of causal prefill attention."""
+    prefill_attention_floor: Seconds
+    hbm_elementwise: Share
+    """Share of HBM bandwidth of norms, rotary embedding and activations."""
+    kernel_floor: Seconds
+    """Shortest of any other kernel."""
+
+
+class AllReduceSpec(Strict):
+    """All-reduce of bf16 values over some ranks, inside a CUDA graph."""
+
+    times: dict[int, Seconds]
+    """Bytes of the message -> time; between entries interpolate in log bytes, below the first take the first."""
+    bus_bandwidth: BytesPerSecond
+    """Beyond the last entry: bytes * 2 (ranks - 1) / ranks / time."""
+
+    @property
+    def floor(self) -> float:
+        """Time of the smallest message."""
+        return self.times[min(self.times)]
+
+
+class InterconnectSpec(Strict):
+    """Links between the GPUs of one node, and between a GPU and its host."""
+
+    kind: str
+    bandwidth: BytesPerSecond
+    """GPU to GPU, per GPU and direction."""
+    host_bandwidth: BytesPerSecond
+    """GPU to host memory, per direction (PCIe)."""
+    all_reduce: dict[int, AllReduceSpec] = Field(default_factory=dict)
+    """Number of ranks -> what an all-reduce takes there."""
+
+
+class LaunchSpec(Strict):
+    """CPU time to hand work to the GPU."""
+
+    kernel: Seconds
+    """One kernel launched eagerly, with the framework's dispatch."""
+    graph: Seconds
+    """Replay of one whole CUDA graph."""
+
+
+class HostSpec(Strict):
+    """CPU time of the engine core (it stretches the step) and of the front end (it delays requests and tokens)."""
+
+    per_step: Seconds
+    """Schedule, input preparation and update of one step, whatever its batch."""
+    per_sequence: Seconds
+    """The same for each running sequence of the step."""
+    update: Seconds
+    """The part of `per_step` that lies between the end of the GPU's work and the tokens being known."""
+    front_end_per_request: Seconds
+    """HTTP, tokeniser and hand-over, from the client's send to the engine's queue."""
+    front_end_per_token: Seconds
+    """The tokeniser's share per prompt token."""
+    delivery: Seconds
+    """From the engine's output to the client's receipt of a token."""
+
+
+class GpuSpec(Strict):
+    """One accelerator. Bytes, seconds, FLOP/s and B/s throughout."""
+
+    name: str
+    provenance: str = ""
+    """Where the efficiencies come from, in one line."""
+    memory: Bytes
+    """Total that the driver reports, which is what `gpu_memory_utilization` is a share of."""
+    hbm_bandwidth: BytesPerSecond
+    peak_flops: dict[str, FlopsPerSecond]
+    """Compute format -> dense FLOP/s of the tensor cores; a format that is missing has no hardware path."""
+    l2_bytes: Bytes
+    architecture: str = ""
+    """`sm_90`, `gfx942`, ...: decides vLLM's defaults on data-centre Blackwell."""
+    efficiency: EfficiencySpec
+    interconnect: InterconnectSpec
+    launch: LaunchSpec
+    host: HostSpec
+    framework_bytes: Bytes
+    """Memory outside the allocator: CUDA context, NCCL, workspaces."""
+    price_per_hour: Dollars | None = None
+    sources: dict[str, str] = Field(default_factory=dict)
+    """Key of this profile -> where its numbers come from."""
+
+    @property
+    def vllm_class(self) -> str:
+        """Class that decides vLLM's default limits: `xlarge` (>= 160 GB), `large` (>= 70 GiB and not an A100) or `standard`."""
+        if self.memory >= 160e9:
+            return "xlarge"
+        return "large" if self.memory >= 70 * 2**30 and "a100" not in self.name.lower() else "standard"
+
+    @property
+    def is_datacenter_blackwell(self) -> bool:
+        """Whether vLLM captures CUDA graphs up to 1024 tokens here."""
+        return self.architecture.startswith("sm_10")
+
+    @cached_property
+    def profile_hash(self) -> str:
+        """Twelve hex digits over every number of the profile; two results with the same hash were computed on the same device."""
+        numbers: Mapping[str, object] = self.model_dump(mode="json", exclude={"sources", "provenance"})
+        return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,0 +1,45 @@
+"""Where the files that come with simserve lie: hardware profiles, scenarios and model configurations.
+
+A wheel carries `hardware_profiles/` and `scenarios/` inside the package; a checkout has them at its root. This is the only place that knows.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import simserve
+
+Kind = Literal["hardware_profiles", "scenarios", "models"]
+
+_PACKAGE = Path(simserve.__file__).parent
+
+
+@cache
+def folder(kind: Kind) -> Path:
+    """Folder of one kind: in the package first, then beside it.
+
+    Raises:
+        FileNotFoundError: the installation is not complete.
+    """
+    for parent in (_PACKAGE, _PACKAGE.parent):
+        if (parent / kind).is_dir():
+            return parent / kind
+    raise FileNotFoundError(f"simserve's {kind} folder is neither in {_PACKAGE} nor beside it")
+
+
+def find(kind: Kind, name: str) -> Path | None:
+    """File or folder of that name and kind, or None; `name` may hold folders (`traces/azure_conv_2023.csv`), never `..`."""
+    path = folder(kind) / name
+    inside = path.resolve().is_relative_to(folder(kind).resolve())
+    return path if inside and path.exists() else None
+
+
+def names(kind: Kind) -> Iterator[str]:
+    """Names of that kind in alphabetical order: profiles by folder, models and scenarios by file without suffix."""
+    suffix = {"models": ".json", "scenarios": ".yaml", "hardware_profiles": ""}[kind]
+    for path in sorted(folder(kind).iterdir()):
+        if suffix and path.suffix == suffix:
+            yield path.stem
+        elif not suffix and (path / "profile.yaml").is_file():
+            yield path.name

@@ -1,0 +1,308 @@
+"""What the clients send: when requests arrive and how long their prompts and answers are. `simserve.workload` turns it into columns."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from simserve.spec import resources
+from simserve.spec.quantities import Count, Integer, PositiveCount, PositiveNumber, Seconds, Share
+from simserve.spec.slo import SloSpec
+from simserve.spec.strict import Strict
+
+
+class Poisson(Strict):
+    """Independent arrivals: exponential gaps."""
+
+    process: Literal["poisson"]
+    rate: PositiveNumber
+    """Requests per second."""
+    normalize: bool = False
+    """Rescale the gaps so that the last arrival falls on count / rate, as `vllm bench serve` does."""
+
+
+class Gamma(Strict):
+    """Gamma-distributed gaps: more or less bursty than Poisson."""
+
+    process: Literal["gamma"]
+    rate: PositiveNumber
+    burstiness: PositiveNumber | None = None
+    """Shape of the gamma distribution as in `vllm bench serve`: 1 is Poisson, below is burstier."""
+    cv: PositiveNumber | None = None
+    """Coefficient of variation of the gaps, 1 / sqrt(burstiness)."""
+    normalize: bool = False
+
+    @model_validator(mode="after")
+    def _one_shape(self) -> Self:
+        if (self.burstiness is None) == (self.cv is None):
+            raise PydanticCustomError("exclusive", "state exactly one of burstiness and cv (cv = 1 / sqrt(burstiness))")
+        return self
+
+    @property
+    def shape(self) -> float:
+        """Shape parameter of the gaps."""
+        return self.burstiness if self.burstiness is not None else 1 / (self.cv or 1.0) ** 2
+
+
+class Constant(Strict):
+    """Equal gaps."""
+
+    process: Literal["constant"]
+    rate: PositiveNumber
+
+
+class Ramp(Strict):
+    """Poisson arrivals whose rate goes from one value to another over the run."""
+
+    process: Literal["ramp"]
+    start_rate: PositiveNumber
+    end_rate: PositiveNumber
+    shape: Literal["linear", "exponential"] = "linear"
+    normalize: bool = False
+
+
+class Stage(Strict):
+    """Part of a piecewise load."""
+
+    rate: PositiveNumber
+    duration: Seconds
+
+
+class Piecewise(Strict):
+    """Poisson arrivals in stages of constant rate; after the last stage they stop."""
+
+    process: Literal["piecewise"]
+    stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
+
+
+class AllAtOnce(Strict):
+    """Every request at time 0: an offline batch."""
+
+    process: Literal["all_at_once"]
+
+
+class ClosedLoop(Strict):
+    """A fixed number of users, each of whom sends the next request after the answer to the last. Latency is bounded by construction here."""
+
+    process: Literal["closed_loop"]
+    users: PositiveCount
+    think_time: Seconds = 0.0
+    """Pause between an answer and the user's next request."""
+
+
+Arrivals = Annotated[
+    Poisson | Gamma | Constant | Ramp | Piecewise | AllAtOnce | ClosedLoop, Field(discriminator="process")
+]
+
+
+class ConstantLength(Strict):
+    """Always the same number of tokens."""
+
+    distribution: Literal["constant"]
+    value: PositiveCount
+
+
+class UniformLength(Strict):
+    """Every whole number from min to max alike, both included."""
+
+    distribution: Literal["uniform"]
+    min: PositiveCount
+    max: PositiveCount
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        _check_order(self.min, self.max)
+        return self
+
+
+class NormalLength(Strict):
+    """Normal, rounded, clipped to [min, max]."""
+
+    distribution: Literal["normal"]
+    mean: PositiveNumber
+    stddev: PositiveNumber
+    min: PositiveCount = 1
+    max: PositiveCount | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        _check_order(self.min, self.max)
+        return self
+
+
+class LognormalLength(Strict):
+    """Log-normal with this mean and coefficient of variation before rounding and clipping to [min, max]."""
+
+    distribution: Literal["lognormal"]
+    mean: PositiveNumber
+    cv: PositiveNumber
+    min: PositiveCount = 1
+    max: PositiveCount | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        _check_order(self.min, self.max)
+        return self
+
+
+class EmpiricalLength(Strict):
+    """Drawn with replacement from listed lengths, in the scenario or one a line in a file."""
+
+    distribution: Literal["empirical"]
+    values: Annotated[tuple[PositiveCount, ...], Field(min_length=1)] | None = None
+    file: str | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.values is None) == (self.file is None):
+            raise PydanticCustomError("exclusive", "state exactly one of values and file")
+        return self
+
+    @property
+    def path(self) -> Path | None:
+        """Where `file` lies."""
+        return None if self.file is None else data_path(self.file)
+
+
+def _check_order(low: int, high: int | None) -> None:
+    if high is not None and low > high:
+        raise PydanticCustomError("order", "min {low} is larger than max {high}", {"low": low, "high": high})
+
+
+def _constant_from_number(value: Any) -> Any:
+    """A plain number stands for the constant distribution."""
+    return {"distribution": "constant", "value": value} if isinstance(value, int | float) else value
+
+
+LengthSpec = Annotated[
+    Annotated[
+        ConstantLength | UniformLength | NormalLength | LognormalLength | EmpiricalLength,
+        Field(discriminator="distribution"),
+    ],
+    BeforeValidator(_constant_from_number),
+]
+"""Distribution of a number of tokens; a plain number is a constant."""
+
+
+def data_path(file: str) -> Path:
+    """Place of a data file that a scenario names: its absolute path, or inside simserve's own scenarios."""
+    return Path(file) if Path(file).is_absolute() else resources.folder("scenarios") / file
+
+
+class SharedPrefix(Strict):
+    """Groups of requests whose prompts begin with the same tokens; counted inside the input."""
+
+    groups: PositiveCount
+    length: PositiveCount
+
+
+class TraceSpec(Strict):
+    """Recorded requests to replay."""
+
+    file: str
+    format: Literal["azure", "csv", "jsonl", "vllm_bench"]
+    """`azure`: the Azure LLM traces; `csv` and `jsonl`: arrival, input_len, output_len; `vllm_bench`: detailed result of `vllm bench serve`."""
+    limit: PositiveCount | None = None
+    """Rows taken."""
+    offset: Count = 0
+    """Rows left out at the start."""
+    speedup: PositiveNumber = 1.0
+    """Gaps are divided by this."""
+    skip_bad_rows: bool = False
+
+    @property
+    def path(self) -> Path:
+        """Where `file` lies."""
+        return data_path(self.file)
+
+
+class ClassSpec(Strict):
+    """A share of the requests with its own lengths, priority and objective; what it leaves out is the workload's."""
+
+    name: Annotated[str, Field(min_length=1)]
+    share: Annotated[Share, Field(gt=0)]
+    priority: Integer = 0
+    """Greater is less important, as in vLLM."""
+    slo: SloSpec | None = None
+    input: LengthSpec | None = None
+    output: LengthSpec | None = None
+    max_tokens: LengthSpec | None = None
+    shared_prefix: SharedPrefix | None = None
+
+
+class SessionsSpec(Strict):
+    """Chats: each turn's prompt is the previous prompt, the previous answer and new tokens (`input`)."""
+
+    turns: LengthSpec
+    think_time: Seconds = 0.0
+    """Pause between an answer and the user's next turn."""
+    first_input: LengthSpec | None = None
+    """Prompt of the first turn; `input` where it is left out."""
+
+
+class WorkloadSpec(Strict):
+    """Requests of one run."""
+
+    NOT_MODELLED = {"client": "a client with timeouts and retries"}
+
+    arrivals: Arrivals | None = None
+    input: LengthSpec | None = None
+    """Prompt tokens."""
+    output: LengthSpec | None = None
+    """Generated tokens."""
+    max_tokens: LengthSpec | None = None
+    """Limit that the scheduler knows; the output length where it is left out, as with `ignore_eos`."""
+    shared_prefix: SharedPrefix | None = None
+    num_requests: PositiveCount | None = None
+    duration: Annotated[Seconds, Field(gt=0)] | None = None
+    """Arrivals after this are not sent."""
+    trace: TraceSpec | None = None
+    classes: tuple[ClassSpec, ...] = ()
+    sessions: SessionsSpec | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        problem = self._trace_problem() if self.trace else self._synthetic_problem()
+        problem = problem or self._classes_problem() or self._sessions_problem()
+        if problem:
+            raise PydanticCustomError("workload", "{problem}", {"problem": problem})
+        return self
+
+    def _trace_problem(self) -> str | None:
+        for key in ("input", "output", "max_tokens", "shared_prefix", "sessions"):
+            if getattr(self, key) is not None:
+                return f"a trace gives the lengths, {key} beside it would be ignored: remove one of them"
+        if self.num_requests is not None:
+            return "a trace gives the requests: use trace.limit in place of num_requests"
+        if self.arrivals is not None and self.arrivals.process == "piecewise":
+            return None
+        return None
+
+    def _synthetic_problem(self) -> str | None:
+        if self.arrivals is None:
+            return "needs arrivals (for example {process: poisson, rate: 8}) or a trace"
+        if (self.num_requests is None) == (self.duration is None):
+            return "state exactly one of num_requests and duration (null takes one of them back)"
+        for key in ("input", "output"):
+            if getattr(self, key) is None and not (self.classes and all(getattr(c, key) for c in self.classes)):
+                return f"needs {key}, for example {key}: {{distribution: lognormal, mean: 512, cv: 1.0}}"
+        if self.duration is not None and self.arrivals.process == "all_at_once":
+            return "all_at_once needs num_requests: all requests arrive at time 0"
+        return None
+
+    def _classes_problem(self) -> str | None:
+        names = [c.name for c in self.classes]
+        if len(set(names)) < len(names):
+            return f"classes need different names, got {', '.join(names)}"
+        total = sum(c.share for c in self.classes)
+        if self.classes and abs(total - 1) > 1e-6:
+            return f"the shares of the classes add up to {total:g}, not to 1"
+        if self.trace and any(c.input or c.output or c.max_tokens or c.shared_prefix for c in self.classes):
+            return "a trace gives the lengths, those of classes would be ignored: remove one of them"
+        return None
+
+    def _sessions_problem(self) -> str | None:
+        if self.sessions and self.arrivals and self.arrivals.process == "closed_loop":
+            return "sessions have their own think time: give them open arrivals (of first turns), not closed_loop"
+        return None
