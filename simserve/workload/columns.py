@@ -1,0 +1,70 @@
+"""The traffic of one run as columns, one row per request: what the simulation takes in."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simserve.spec.errors import ScenarioError
+from simserve.spec.ticks import TICKS_PER_SECOND
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+LAST_SECOND: Final = 900_000.0
+"""Latest arrival in seconds, a little before the end of the int64 clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Requests of one run; the row is the request id. Every column is int64, lengths are tokens, times are ticks.
+
+    `arrival` is the time at the client, -1 where the simulation decides it: in a closed loop, where each of `users`
+    sends its next request `think` after its last answer, and for a later turn of a chat, which comes `think` after the
+    answer of its `parent`. Times that are known rise with the row.
+
+    `max_tokens` (at least `output_len`) is what the scheduler knows. A prompt begins with the first `prefix_len` tokens
+    of its `prefix_group` (-1: none), or, where there is a `parent` (a row, -1: none), with the parent's prompt and
+    answer. The turns of a `session` (-1: none) are consecutive rows, but for recorded turns with times of their own.
+    """
+
+    arrival: IntArray
+    input_len: IntArray
+    output_len: IntArray
+    max_tokens: IntArray
+    priority: IntArray
+    class_index: IntArray
+    class_names: tuple[str, ...]
+    prefix_group: IntArray
+    prefix_len: IntArray
+    session: IntArray
+    turn: IntArray
+    parent: IntArray
+    think: IntArray
+    users: int = 0
+    skipped_rows: int = 0
+    """Bad rows of a trace that were left out on request."""
+    shortened_sessions: int = 0
+    """Chats that end before their last turn, at the first that does not fit into `max_model_len`."""
+
+    def __len__(self) -> int:
+        return len(self.input_len)
+
+
+def clock_ticks(seconds: FloatArray) -> IntArray:
+    """Ticks of times in seconds, whole nanoseconds; -1 for nan.
+
+    On this grid the seconds of a result or of a saved trace, which hold it exactly, read back as the very same ticks.
+
+    Raises:
+        ScenarioError: a time beyond the end of the clock.
+    """
+    known = np.isfinite(seconds)
+    if np.any(seconds[known] > LAST_SECOND):
+        raise ScenarioError(
+            f"workload: a request would arrive after {np.max(seconds[known]):.4g} s, but the clock ends after "
+            f"{LAST_SECOND:g} s (10 days); take fewer requests or a higher rate"
+        )
+    nanoseconds = np.rint(np.where(known, seconds, 0.0) * 1e9).astype(np.int64)
+    return np.where(known, nanoseconds * (TICKS_PER_SECOND // 10**9), -1)

@@ -1,0 +1,122 @@
+"""Recorded traffic: a trace as the workload of a run, at its own times or re-timed by an arrival process."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simserve.spec.errors import ScenarioError
+from simserve.spec.workload import ClosedLoop, TraceSpec, WorkloadSpec
+from simserve.workload.arrivals import arrival_times
+from simserve.workload.classes import DEFAULT_CLASS, class_names, class_priorities, draw_classes
+from simserve.workload.columns import FloatArray, IntArray, Workload, clock_ticks
+from simserve.workload.streams import random_stream
+from simserve.workload.traces import Trace, parents_of, read_trace
+
+
+def replay_trace(workload: WorkloadSpec, spec: TraceSpec, seed: int) -> Workload:
+    """Requests of a trace; `arrivals` beside it re-times them, `duration` ends it.
+
+    Classes are those of the trace's own column; where it has none, the scenario's are drawn by their shares.
+
+    Raises:
+        ScenarioError: the trace cannot be read, or has a class that the scenario does not know.
+    """
+    trace = read_trace(
+        spec.path,
+        spec.format,
+        limit=spec.limit,
+        offset=spec.offset,
+        speedup=spec.speedup,
+        skip_bad_rows=spec.skip_bad_rows,
+        needs_arrival=workload.arrivals is None,
+    )
+    names, class_index = _classes(trace, workload, spec, seed)
+    arrival = _arrivals(trace, workload, seed)
+    parent = parents_of(trace.session)
+    order = _order(arrival, parent, np.isfinite(trace.think))
+    place = np.full(len(trace), -1, dtype=np.int64)
+    place[order] = np.arange(len(order))
+    session = _numbered(trace.session)[order]
+    loop = workload.arrivals if isinstance(workload.arrivals, ClosedLoop) else None
+    think = np.nan_to_num(trace.think) if loop is None else np.full(len(trace), loop.think_time)
+    priority = class_priorities(workload)[class_index] if trace.priority is None else trace.priority
+    nothing = np.full(len(order), -1, dtype=np.int64)
+    return Workload(
+        arrival=clock_ticks(arrival[order]),
+        input_len=trace.input_len[order],
+        output_len=trace.output_len[order],
+        max_tokens=trace.max_tokens[order],
+        priority=priority[order],
+        class_index=class_index[order],
+        class_names=names,
+        prefix_group=nothing,
+        prefix_len=np.zeros_like(nothing),
+        session=session,
+        turn=_turns(session),
+        parent=np.where(parent[order] >= 0, place[parent[order]], -1),
+        think=clock_ticks(think[order]),
+        users=loop.users if loop else 0,
+        skipped_rows=trace.skipped_rows,
+    )
+
+
+def _arrivals(trace: Trace, workload: WorkloadSpec, seed: int) -> FloatArray:
+    """Time of each row in seconds: nan where the simulation decides it, infinite where it is not sent."""
+    own = np.isnan(trace.think)
+    arrival = np.where(own, trace.arrival, np.nan)
+    if workload.arrivals is not None:
+        if isinstance(workload.arrivals, ClosedLoop) and np.any(trace.session != ""):
+            raise ScenarioError("workload.arrivals: a trace with sessions has its own users: give it open arrivals")
+        count = int(np.count_nonzero(own))
+        by_count = count if workload.duration is None else None
+        times = arrival_times(workload.arrivals, by_count, workload.duration, random_stream(seed, "arrivals"))[:count]
+        arrival[own] = np.concatenate((times, np.full(count - len(times), np.inf)))
+    elif workload.duration is not None:
+        arrival[arrival > workload.duration] = np.inf
+    return arrival
+
+
+def _order(arrival: FloatArray, parent: IntArray, waits: NDArray[np.bool_]) -> IntArray:
+    """Rows that are sent, a turn that waits for its parent's answer right behind the parent."""
+    rows = np.arange(len(arrival))
+    anchor = np.where(waits, parent, rows)
+    while np.any(waits[anchor]):
+        anchor = anchor[anchor]
+    order = np.argsort(anchor, kind="stable")
+    return order[~np.isposinf(arrival[anchor[order]])]
+
+
+def _classes(trace: Trace, workload: WorkloadSpec, spec: TraceSpec, seed: int) -> tuple[tuple[str, ...], IntArray]:
+    names = class_names(workload)
+    if not np.any(trace.class_name != ""):
+        return names, draw_classes(workload, len(trace), seed)
+    found = np.where(trace.class_name == "", DEFAULT_CLASS, trace.class_name)
+    if not workload.classes:
+        names = tuple(found[np.sort(np.unique(found, return_index=True)[1])].tolist())
+    index = np.full(len(trace), -1, dtype=np.int64)
+    for number, name in enumerate(names):
+        index[found == name] = number
+    if np.any(index < 0):
+        row = int(np.argmax(index < 0))
+        raise ScenarioError(
+            f"{spec.path}, line {trace.number[row]}: class {str(found[row])!r} is not one of workload.classes "
+            f"({', '.join(names)}); name it there, or leave workload.classes out"
+        )
+    return names, index
+
+
+def _numbered(session: NDArray[np.str_]) -> IntArray:
+    """Sessions numbered in order of appearance, -1 for rows without one."""
+    words, first, index = np.unique(session, return_index=True, return_inverse=True)
+    rank = np.empty(len(words), dtype=np.int64)
+    named = np.argsort(np.where(words == "", len(session), first), kind="stable")
+    rank[named] = np.arange(len(words))
+    return np.where(session == "", -1, rank[index])
+
+
+def _turns(session: IntArray) -> IntArray:
+    """How many earlier rows are of the same session."""
+    order = np.argsort(session, kind="stable")
+    ordered = session[order]
+    turns = np.empty(len(session), dtype=np.int64)
+    turns[order] = np.arange(len(session)) - np.searchsorted(ordered, ordered)
+    return np.where(session == -1, 0, turns)

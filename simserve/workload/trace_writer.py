@@ -1,0 +1,92 @@
+"""Writing traces: any known format, or the traffic of a scenario, as our own CSV or JSON lines.
+
+Times are written to the nanosecond, the grid on which `Workload` keeps them, so that a trace that is read again gives
+the very same run.
+"""
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+
+from simserve.spec.errors import ScenarioError
+from simserve.workload.trace_formats import HEADER_FORMAT
+from simserve.workload.traces import FloatArray, Trace, read_trace
+
+Field = float | int | str
+
+
+def convert_trace(
+    source: Path,
+    target: Path,
+    format: str,
+    *,
+    limit: int | None = None,
+    offset: int = 0,
+    skip_bad_rows: bool = False,
+    force: bool = False,
+) -> Trace:
+    """Rewrite a trace of any known format as our own CSV (JSON lines where `target` ends in .jsonl).
+
+    Raises:
+        ScenarioError: the source cannot be used, or the target is there and not `force`.
+    """
+    trace = read_trace(source, format, limit=limit, offset=offset, skip_bad_rows=skip_bad_rows)
+    write_trace(trace, target, force=force)
+    return trace
+
+
+def write_trace(trace: Trace, target: Path, *, force: bool = False) -> None:
+    """Write a trace in our own format, whole or not at all; columns that say nothing are left out.
+
+    Raises:
+        ScenarioError: the target is there and not `force`.
+    """
+    if target.exists() and not force:
+        raise ScenarioError(f"{target}: is there already; choose another name or force it")
+    write = _write_jsonl if target.suffix == ".jsonl" else _write_csv
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f"{target.name}.part")
+    try:
+        with unfinished.open("w", encoding="utf-8", newline="") as file:
+            write(_fields(trace), file)
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _write_csv(columns: dict[str, list[Field]], file: TextIO) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+
+
+def _write_jsonl(columns: dict[str, list[Field]], file: TextIO) -> None:
+    file.write(json.dumps({"format": HEADER_FORMAT}) + "\n")
+    for row in zip(*columns.values(), strict=True):
+        given = {name: field for name, field in zip(columns, row, strict=True) if field != ""}
+        file.write(json.dumps(given) + "\n")
+
+
+def _fields(trace: Trace) -> dict[str, list[Field]]:
+    """Columns that say something, an absent value being empty text."""
+    columns: dict[str, list[Field]] = {
+        "arrival": _times(trace.arrival),
+        "input_len": trace.input_len.tolist(),
+        "output_len": trace.output_len.tolist(),
+    }
+    if (trace.max_tokens != trace.output_len).any():
+        columns["max_tokens"] = trace.max_tokens.tolist()
+    if trace.priority is not None:
+        columns["priority"] = trace.priority.tolist()
+    words: dict[str, list[Field]] = {"class": trace.class_name.tolist(), "session": trace.session.tolist()}
+    columns |= {name: column for name, column in (words | {"think": _times(trace.think)}).items() if set(column) - {""}}
+    return columns
+
+
+def _times(seconds: FloatArray) -> list[Field]:
+    """Seconds to the nanosecond, as numbers whose shortest text has no more digits; empty where there is no time."""
+    return ["" if math.isnan(time) else time for time in np.round(seconds, 9).tolist()]

@@ -1,0 +1,198 @@
+"""Traces: recorded traffic as requests. Reads a file of any known format and checks every value.
+
+A row that cannot be a request (no time, a negative length, an answer of no tokens, a time before the previous row's) is
+an error that names file and line, or, on request, left out and counted. Our own format, CSV or JSON lines, has the
+columns `arrival` (s), `input_len`, `output_len` and, where wanted, `max_tokens`, `class`, `priority`, `session` and
+`think` (s). The rows of one session are the turns of a chat, in order: the prompt of each holds the previous prompt and
+its answer. With `think` a turn comes that long after the previous answer, and needs no `arrival`.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simserve.spec.errors import ScenarioError
+from simserve.workload.lengths import LONGEST
+from simserve.workload.trace_formats import READERS, Column, Table, to_floats
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Requests of a trace, one row each, in order of arrival.
+
+    `number` is the line of the file a row came from (for `vllm bench serve` the index of the request). `arrival` counts
+    from the start of the run, nan where there is none; `think` is nan where there is none; `class_name` and `session`
+    are empty text where there is none; `priority` is None where the trace has none.
+    """
+
+    number: IntArray
+    arrival: FloatArray
+    input_len: IntArray
+    output_len: IntArray
+    max_tokens: IntArray
+    priority: IntArray | None
+    class_name: NDArray[np.str_]
+    session: NDArray[np.str_]
+    think: FloatArray
+    skipped_rows: int
+
+    def __len__(self) -> int:
+        return len(self.input_len)
+
+
+def read_trace(
+    path: Path,
+    format: str = "csv",
+    *,
+    limit: int | None = None,
+    offset: int = 0,
+    speedup: float = 1.0,
+    skip_bad_rows: bool = False,
+    needs_arrival: bool = True,
+) -> Trace:
+    """Read `limit` rows of a trace after the first `offset`, its clock running `speedup` times faster.
+
+    Formats whose clock has an origin of its own, and all after an `offset`, start at time 0 with the first request that
+    is kept. `needs_arrival` is false where an arrival process re-times the rows.
+
+    Raises:
+        ScenarioError: no such file or format, no rows, or a bad row and not `skip_bad_rows`.
+    """
+    table = READERS[format](path, slice(offset, None if limit is None else offset + limit))
+    if not table.numbers:
+        raise ScenarioError(f"{path}: no rows after offset {offset}")
+    trace = _checked(table, path, skip_bad_rows, needs_arrival)
+    if not len(trace):
+        raise ScenarioError(f"{path}: all of the {trace.skipped_rows} rows are bad")
+    return _retimed(trace, from_zero=offset > 0 or not table.own_clock, speedup=speedup)
+
+
+class _Fault(NamedTuple):
+    """Rows (a mask) that cannot be used because of one column."""
+
+    bad: BoolArray
+    column: str
+    why: str
+
+
+def _checked(table: Table, path: Path, skip_bad_rows: bool, needs_arrival: bool) -> Trace:
+    columns = _columns(table)
+    total = len(table.numbers)
+    while faults := [fault for fault in _faults(columns, needs_arrival) if fault.bad.any()]:
+        if not skip_bad_rows:
+            raise ScenarioError(_message(min(faults, key=lambda fault: int(fault.bad.argmax())), columns, table, path))
+        good = ~np.logical_or.reduce([fault.bad for fault in faults])
+        columns = {name: column[good] for name, column in columns.items()}
+    return _trace(columns, table, skipped_rows=total - len(columns["row"]))
+
+
+def _columns(table: Table) -> dict[str, NDArray[Any]]:
+    """All columns as arrays: numbers as floats (nan where there is none), words as text."""
+    count = len(table.numbers)
+    columns: dict[str, NDArray[Any]] = {"row": np.arange(count)}
+    columns["broken"] = np.isin(columns["row"], list(table.broken))
+    for name in ("arrival", "input_len", "output_len", "max_tokens", "priority", "think"):
+        column = table.columns.get(name)
+        columns[name] = np.full(count, np.nan) if column is None else to_floats(column)
+        columns[f"{name} given"] = np.zeros(count, np.bool_) if column is None else _given(column)
+    for name in ("class", "session"):
+        words = table.columns.get(name, [""] * count)
+        columns[name] = np.array(["" if word is None else str(word) for word in words], dtype=np.str_)
+    return columns
+
+
+def _given(column: Column) -> BoolArray:
+    if isinstance(column, np.ndarray):
+        return ~np.isnan(column)
+    return np.array([field is not None and field != "" for field in column], dtype=np.bool_)
+
+
+def _faults(columns: dict[str, NDArray[Any]], needs_arrival: bool) -> list[_Fault]:
+    given = {name: columns[f"{name} given"] for name in ("max_tokens", "priority", "think")}
+    too_few = ~_whole(columns["max_tokens"], 1) | (columns["max_tokens"] < columns["output_len"])
+    no_pause = ~(np.isfinite(columns["think"]) & (columns["think"] >= 0))
+    parents = parents_of(columns["session"])
+    shrinks = (parents >= 0) & (columns["input_len"] < columns["input_len"][parents] + columns["output_len"][parents])
+    faults = [
+        _Fault(columns["broken"], "", ""),
+        _Fault(~_whole(columns["input_len"], 1), "input_len", "is not a whole number of at least 1 token"),
+        _Fault(~_whole(columns["output_len"], 1), "output_len", "is not a whole number of at least 1 token"),
+        _Fault(given["max_tokens"] & too_few, "max_tokens", "is not a whole number of at least output_len"),
+        _Fault(given["priority"] & ~_whole(columns["priority"], -LONGEST), "priority", "is not a whole number"),
+        _Fault(given["think"] & no_pause, "think", "is not a time in seconds >= 0"),
+        _Fault(shrinks, "input_len", "is less than the prompt and answer of the session's previous turn"),
+    ]
+    if needs_arrival:
+        faults += _arrival_faults(columns, parents, np.logical_or.reduce([fault.bad for fault in faults]))
+    return faults
+
+
+def _arrival_faults(columns: dict[str, NDArray[Any]], parents: IntArray, bad: BoolArray) -> list[_Fault]:
+    arrival = columns["arrival"]
+    waits = (parents >= 0) & columns["think given"]  # comes after its parent's answer, whenever that is
+    missing = ~columns["arrival given"] & ~waits
+    no_time = columns["arrival given"] & ~(np.isfinite(arrival) & (arrival >= 0))
+    clock = np.where(bad | missing | no_time | waits, np.nan, arrival)
+    unsorted = clock < np.fmax.accumulate(clock)
+    return [
+        _Fault(missing, "arrival", "is missing"),
+        _Fault(no_time, "arrival", "is not a time >= 0"),
+        _Fault(unsorted, "arrival", "is earlier than the row before; sort the file by time"),
+    ]
+
+
+def _whole(numbers: FloatArray, least: int) -> BoolArray:
+    whole: BoolArray = (numbers == np.floor(numbers)) & (numbers >= least) & (numbers <= LONGEST)
+    return whole
+
+
+def parents_of(session: NDArray[np.str_]) -> IntArray:
+    """Row of the previous turn of the same session; -1 for first turns and for rows without a session (empty text)."""
+    parents = np.full(len(session), -1, dtype=np.int64)
+    rows = np.flatnonzero(session != "")
+    order = rows[np.argsort(session[rows], kind="stable")]
+    same = session[order[1:]] == session[order[:-1]]
+    parents[order[1:][same]] = order[:-1][same]
+    return parents
+
+
+def _message(fault: _Fault, columns: dict[str, NDArray[Any]], table: Table, path: Path) -> str:
+    row = int(columns["row"][fault.bad.argmax()])
+    where = f"{path}, {table.place} {table.numbers[row]}"
+    what = f"the row {table.broken[row]}"
+    if fault.column:
+        value = table.columns[fault.column][row] if fault.column in table.columns else None
+        what = f"{fault.column} {value!r} {fault.why}" if value not in (None, "") else f"{fault.column} is missing"
+    return f"{where}: {what}; correct it, or leave such rows out with workload.trace.skip_bad_rows: true"
+
+
+def _trace(columns: dict[str, NDArray[Any]], table: Table, skipped_rows: int) -> Trace:
+    output_len = columns["output_len"].astype(np.int64)
+    max_tokens = np.where(columns["max_tokens given"], columns["max_tokens"], output_len).astype(np.int64)
+    priority = np.where(columns["priority given"], columns["priority"], 0).astype(np.int64)
+    waits = (parents_of(columns["session"]) >= 0) & columns["think given"]
+    return Trace(
+        number=np.array(table.numbers, dtype=np.int64)[columns["row"]],
+        arrival=np.where(waits, np.nan, columns["arrival"]),
+        input_len=columns["input_len"].astype(np.int64),
+        output_len=output_len,
+        max_tokens=max_tokens,
+        priority=priority if "priority" in table.columns else None,
+        class_name=columns["class"],
+        session=columns["session"],
+        think=np.where(waits, columns["think"], np.nan),
+        skipped_rows=skipped_rows,
+    )
+
+
+def _retimed(trace: Trace, from_zero: bool, speedup: float) -> Trace:
+    times = trace.arrival[np.isfinite(trace.arrival)]
+    origin = times[0] if from_zero and len(times) else 0.0
+    return replace(trace, arrival=(trace.arrival - origin) / speedup, think=trace.think / speedup)
