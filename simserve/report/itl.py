@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simserve.report.statistics import Statistics
+from simserve.report.statistics import Rank, Statistics
 from simserve.report.tokens import BoolArray, IntArray, exceptional_gaps, token_blocks
 from simserve.spec.result import Result
 from simserve.spec.ticks import TICK
@@ -103,27 +103,6 @@ def _collapse(values: IntArray, weights: IntArray) -> tuple[IntArray, IntArray]:
     """Each value once, in order, with the sum of its weights."""
     distinct, inverse = np.unique(values, return_inverse=True)
     return distinct, np.bincount(inverse, weights=weights, minlength=distinct.size).astype(np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Rank:
-    """Where a percentile of `count` values lies: between two ranks, at a share of the way (`numpy`, linear)."""
-
-    low: int
-    high: int
-    share: float
-
-    @classmethod
-    def of(cls, percentile: float, count: int) -> "Rank":
-        """The place of a percentile, by numpy's own arithmetic in its order, so that the last bit agrees."""
-        index = (count - 1) * (percentile / 100)
-        low = math.floor(index)
-        return cls(low, min(low + 1, count - 1), index - low)
-
-    def between(self, low: float, high: float) -> float:
-        """The value there; numpy counts from the nearer end."""
-        distance = high - low
-        return high - distance * (1 - self.share) if self.share >= 0.5 else low + distance * self.share
 
 
 def weighted_statistics(pairs: Callable[[], Pairs], percentiles: Sequence[float]) -> Statistics | None:

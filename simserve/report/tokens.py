@@ -54,14 +54,27 @@ class StepClock:
     """Number of the first step of each of these rows."""
 
     def at(self, step: IntArray) -> IntArray:
-        """When the tokens of each of these steps came; only steps of the log have a time."""
-        row = np.searchsorted(self.first, step, side="right") - 1
+        """When the tokens of each of these steps of the log came."""
+        return self._times(step, np.searchsorted(self.first, step, side="right") - 1)
+
+    def between(self, start: int, stop: int) -> IntArray:
+        """When the tokens of the steps start, ..., stop - 1 came."""
+        return self._times(np.arange(start, stop), _reached(self.first, start, stop) - 1)
+
+    def _times(self, step: IntArray, row: IntArray) -> IntArray:
         since = step - self.first[row]
         if self.rows is not None:
             row = self.rows[row]
         time, gap, growth = (as_ticks(self.steps[name][row]) for name in TIME_COLUMNS)
         times: IntArray = time + since * gap + since * (since - 1) // 2 * growth
         return times
+
+
+def _reached(numbers: NDArray[Any], start: int, stop: int) -> IntArray:
+    """How many of these sorted numbers are at most k, for each k in start, ..., stop - 1."""
+    low, high = np.searchsorted(numbers, [start, stop])
+    reached: IntArray = low + np.cumsum(np.bincount(numbers[low:high] - start, minlength=stop - start))
+    return reached
 
 
 def step_clocks(steps: dict[str, NDArray[Any]]) -> dict[int, StepClock]:
@@ -121,9 +134,8 @@ def _blocks(clock: StepClock, begins: IntArray, ends: IntArray) -> Iterator[Toke
     """Blocks of one replica's steps; stretches of tokens begin and end at these steps (both sorted)."""
     last = int(ends[-1])
     for start in range(int(begins[0]), last + 1, BLOCK):
-        step = np.arange(start, min(start + BLOCK, last + 1))
-        begun = np.searchsorted(begins, step, side="right")
-        tokens = begun - np.searchsorted(ends, step, side="left")
-        weight = begun - np.searchsorted(ends, step, side="right")
-        time = clock.at(np.append(step, min(int(step[-1]) + 1, last)))
-        yield TokenBlock(time[:-1], tokens, np.diff(time), weight)
+        stop = min(start + BLOCK, last + 1)
+        ended = _reached(ends, start - 1, stop)
+        begun = _reached(begins, start, stop)
+        time = clock.between(start, stop + 1)  # a step past the log has a made-up time, and no token
+        yield TokenBlock(time[:-1], begun - ended[:-1], np.diff(time), begun - ended[1:])

@@ -1,0 +1,87 @@
+"""Which requests count, from when to when, and the counts over that window."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simserve.report.metrics import Columns
+from simserve.report.tokens import BoolArray, as_ticks, token_blocks, token_times
+from simserve.spec.result import REJECTED, STATUSES, UNFINISHED, Result
+from simserve.spec.ticks import TICKS_PER_SECOND, to_ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The measured part of a run: requests that came at `start` or later, until the last of them was answered."""
+
+    start: float
+    """Arrival of the first measured request, seconds."""
+    end: float
+    """When the last measured request ended; the end of the run where some did not."""
+    measured: BoolArray
+    """Requests that count."""
+    excluded: int
+    """Requests that came during warm-up and do not count."""
+
+    @property
+    def duration(self) -> float:
+        """Length in seconds; what throughputs are divided by."""
+        return self.end - self.start
+
+    @classmethod
+    def of(cls, result: Result, warmup: float) -> "Window":
+        """The window of a run whose first `warmup` seconds do not count."""
+        requests = result.requests
+        arrived = int(np.sum(~np.isnan(requests["arrival"])))
+        measured: BoolArray = requests["arrival"] >= warmup  # what never came is nan, and not measured
+        if not measured.any():
+            return cls(warmup, warmup, measured, arrived)
+        start = float(requests["arrival"][measured].min())
+        end = max(start, float(np.nanmax(requests["finish"], initial=start, where=measured)))
+        if np.any(measured & (requests["status"] == UNFINISHED)):
+            end = max(end, float(result.steps["end"].max(initial=start)))
+        return cls(start, end, measured, arrived - int(measured.sum()))
+
+
+def status_counts(requests: Columns, measured: BoolArray) -> dict[str, int]:
+    """How many of the measured requests ended in which way; they add up to what arrived."""
+    counts = np.bincount(requests["status"][measured], minlength=len(STATUSES)).tolist()
+    assert len(counts) == len(STATUSES), "a request has a status that does not exist"
+    assert sum(counts) == measured.sum(), "requests were lost"
+    return dict(zip(STATUSES, counts, strict=True))
+
+
+def peak_output_rate(result: Result, chosen: BoolArray, start: float) -> float:
+    """Most tokens that came in one second, counted in seconds from `start` as `vllm bench serve` does."""
+    rows = np.flatnonzero(chosen & (result.requests["first_step"] >= 0))
+    if rows.size == 0:
+        return 0.0
+    row = rows[:1]
+    at_client = as_ticks(result.requests["first_token"][row])
+    at_engine = token_times(result, np.where(chosen, result.requests["first_step"], -1))[row]
+    shift = int((at_client - at_engine)[0]) - to_ticks(start)
+    seconds = int((np.nanmax(result.requests["finish"][rows]) - start) // 1) + 2
+    tokens = np.zeros(seconds, np.int64)
+    for block in token_blocks(result, chosen):
+        some = block.tokens > 0
+        found = np.bincount((block.time[some] + shift) // TICKS_PER_SECOND, weights=block.tokens[some])
+        tokens[: found.size] += found.astype(np.int64)
+    return float(tokens.max())
+
+
+def peak_concurrency(requests: Columns, chosen: BoolArray, start: float) -> int:
+    """Most requests that were under way in one second, counted in seconds from `start` as `vllm bench serve` does."""
+    if not chosen.any():
+        return 0
+    began = (requests["arrival"][chosen] - start).astype(np.int64)
+    ended = (requests["finish"][chosen] - start).astype(np.int64)
+    seconds = int(ended.max()) + 2
+    change = np.bincount(began, minlength=seconds) - np.bincount(ended + 1, minlength=seconds)
+    return int(np.cumsum(change).max())
+
+
+def hit_rate(requests: Columns, measured: BoolArray) -> float | None:
+    """Share of the prompt tokens of admitted requests that the prefix cache held, each request counted once."""
+    admitted = measured & ~np.isnan(requests["scheduled"]) & (requests["status"] != REJECTED)
+    tokens = int(requests["input_len"][admitted].sum())
+    return int(requests["cached_len"][admitted].sum()) / tokens if tokens else None
