@@ -1,1 +1,1 @@
-
+"""The engine: vLLM's scheduler and KV block pool in plain Python, and the SimPy process that gives them time."""

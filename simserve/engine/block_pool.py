@@ -1,0 +1,324 @@
+"""The KV block pool of one replica, with vLLM's prefix cache and its order of eviction, and no object per block.
+
+vLLM keeps one queue of free blocks. Two facts, proven on recorded traces, make it small: the queue always reads [blocks without a
+hash][hashed blocks, least recently released first], and blocks without a hash are interchangeable. So a *count* stands for the first part
+and an ordered set of `Entry`s, stretches of cached text, for the second. A request releases its blocks tail first, so an entry is eaten
+from its end and what is left of a cached text is a prefix.
+
+Source of the rules: vLLM 0.32, v1/core/block_pool.py and v1/core/kv_cache_manager.py.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from simserve.engine.prefix import Branch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from simserve.engine.request import Request
+
+Piece = tuple["Run", int, int]
+"""Blocks `[a, b)` of a run, as one request holds them."""
+
+
+class Run:
+    """Consecutive blocks of one branch, written by one request: one copy of each.
+
+    `holds` counts the requests that hold a stretch `(a, b)`; `entries` are the stretches that nobody holds, waiting to be hit or evicted.
+    A block of the run is alive if and only if a hold or an entry covers it: there is no third place to keep in step.
+    """
+
+    __slots__ = ("branch", "end", "entries", "holds", "start")
+
+    def __init__(self, branch: Branch, start: int, end: int) -> None:
+        self.branch = branch
+        self.start = start
+        self.end = end
+        self.holds: dict[tuple[int, int], int] = {}
+        self.entries: list[Entry] = []
+
+    def alive_until(self, index: int) -> int:
+        """End of the unbroken stretch of living blocks that begins at `index`; `index` itself if that block is gone."""
+        grown = True
+        while grown:
+            grown = False
+            for a, b in self.holds:
+                if a <= index < b:
+                    index, grown = b, True
+            for entry in self.entries:
+                for a, b in entry.parts:
+                    if a <= index < b:
+                        index, grown = b, True
+        return index
+
+    def num_free(self, start: int, end: int) -> int:
+        """How many of the blocks `[start, end)` nobody holds."""
+        free = 0
+        for entry in self.entries:
+            for a, b in entry.parts:
+                free += max(0, min(b, end) - max(a, start))
+        return free
+
+    def hold(self, start: int, end: int) -> None:
+        """One more request holds `[start, end)`."""
+        self.holds[start, end] = self.holds.get((start, end), 0) + 1
+
+    def let_go(self, start: int, end: int) -> list[tuple[int, int]]:
+        """One request fewer holds `[start, end)`: the stretches that nobody holds any more, in ascending order."""
+        count = self.holds[start, end] - 1
+        if count:
+            self.holds[start, end] = count
+            return []
+        del self.holds[start, end]
+        freed = [(start, end)]
+        for hold in self.holds:
+            freed = [part for whole in freed for part in _without(whole, hold)]
+        return freed
+
+
+class Entry:
+    """Cached blocks that nobody holds, at one place in the order of eviction; eaten from the end of the last part."""
+
+    __slots__ = ("parts", "run")
+
+    def __init__(self, run: Run, parts: list[tuple[int, int]]) -> None:
+        self.run = run
+        self.parts = parts
+
+
+def _without(whole: tuple[int, int], cut: tuple[int, int]) -> list[tuple[int, int]]:
+    """The stretch `whole` without what it shares with `cut`: none, one or two stretches."""
+    a, b = whole
+    left, right = (a, min(b, cut[0])), (max(a, cut[1]), b)
+    return [part for part in (left, right) if part[0] < part[1]] if cut[0] < b and a < cut[1] else [whole]
+
+
+class Hit:
+    """What a look-up found: the pieces of a prompt's cached prefix, how many blocks they are, and how many of those nobody holds."""
+
+    __slots__ = ("num_blocks", "num_free", "pieces")
+
+    def __init__(self, pieces: list[Piece], num_blocks: int, num_free: int) -> None:
+        self.pieces = pieces
+        self.num_blocks = num_blocks
+        self.num_free = num_free
+
+
+MISS = Hit([], 0, 0)
+
+
+class BlockPool:
+    """KV blocks of one replica: how many are free, what is cached in them, and who may evict whom.
+
+    `num_gpu_blocks` counts vLLM's null block, which is never handed out. `version` grows whenever a request that did not fit might fit
+    now (something was released) or might hit more (something was entered).
+    """
+
+    def __init__(self, num_gpu_blocks: int, block_size: int, enable_prefix_caching: bool = True) -> None:
+        self.num_blocks = num_gpu_blocks - 1
+        self.block_size = block_size
+        self.enable_prefix_caching = enable_prefix_caching
+        self.num_free = self.num_blocks
+        self.num_unhashed = self.num_blocks
+        self.num_entered = 0
+        self.version = 0
+        self._eviction_order: OrderedDict[Entry, None] = OrderedDict()
+
+    @property
+    def usage(self) -> float:
+        """Share of the blocks that are held, 0 to 1 (vLLM's `kv_cache_usage_perc`)."""
+        return 1 - self.num_free / self.num_blocks
+
+    # -- allocation ----------------------------------------------------------------------------------------------------------------------
+
+    def take(self, num_blocks: int) -> None:
+        """Hand out blocks: those without a hash first, then cached ones, least recently released first. The caller has checked `num_free`."""
+        assert num_blocks <= self.num_free, "more blocks taken than are free"
+        self.num_free -= num_blocks
+        unhashed = self.num_unhashed
+        if num_blocks <= unhashed:
+            self.num_unhashed = unhashed - num_blocks
+        else:
+            self.num_unhashed = 0
+            self._evict(num_blocks - unhashed)
+
+    def _evict(self, num_blocks: int) -> None:
+        order = self._eviction_order
+        while num_blocks:
+            entry = next(iter(order))
+            a, b = entry.parts[-1]
+            cut = max(a, b - num_blocks)
+            num_blocks -= b - cut
+            run = entry.run
+            self._forget(run, cut, b)
+            if cut > a:
+                entry.parts[-1] = (a, cut)
+                return
+            entry.parts.pop()
+            if not entry.parts:
+                del order[entry]
+                self._drop(entry)
+
+    def _forget(self, run: Run, start: int, end: int) -> None:
+        """The blocks `[start, end)` of a run lose their hash."""
+        branch = run.branch
+        copies = branch.copies
+        self.num_entered -= end - start
+        if copies:
+            for index in range(start, end):
+                if index in copies:
+                    self.num_entered += 1
+                    copies[index].remove(run)
+                    if len(copies[index]) == 1:
+                        del copies[index]
+
+    def _drop(self, entry: Entry) -> None:
+        """An entry is empty: forget it, and its run if nothing of that is left."""
+        run = entry.run
+        run.entries.remove(entry)
+        if not run.entries and not run.holds:
+            run.branch.runs.remove(run)
+
+    # -- the prefix cache ----------------------------------------------------------------------------------------------------------------
+
+    def lookup(self, request: Request) -> Hit:
+        """The longest cached prefix of a request, in whole blocks; its last token is always computed anew."""
+        if not self.enable_prefix_caching:
+            return MISS
+        path = request.path
+        if len(path) == 1 and not request.branch.runs:
+            return MISS
+        limit = (request.num_tokens - 1) // self.block_size
+        pieces: list[Piece] = []
+        index = num_free = 0
+        for branch, end in path:
+            end = min(end, limit)
+            while index < end:
+                run, stop = self._find(branch, index)
+                if run is None:
+                    return Hit(pieces, index, num_free)
+                stop = min(stop, end)
+                pieces.append((run, index, stop))
+                if run.entries:
+                    num_free += run.num_free(index, stop)
+                index = stop
+        return Hit(pieces, index, num_free)
+
+    @staticmethod
+    def _find(branch: Branch, index: int) -> tuple[Run | None, int]:
+        """The run that holds the oldest copy of a block, and where the stretch ends up to which it is the one to take."""
+        copies = branch.copies
+        if copies and index in copies:
+            return copies[index][0], index + 1
+        for run in branch.runs:
+            stop = run.alive_until(index)
+            if stop > index:
+                if copies:
+                    stop = min((other for other in copies if index < other < stop), default=stop)
+                return run, stop
+        return None, index
+
+    def touch(self, request: Request, hit: Hit) -> None:
+        """The request holds what it hit: taken out of the order of eviction where nobody held it."""
+        for run, start, end in hit.pieces:
+            for entry in [entry for entry in run.entries if any(a < end and start < b for a, b in entry.parts)]:
+                entry.parts = [part for whole in entry.parts for part in _without(whole, (start, end))]
+                if not entry.parts:
+                    del self._eviction_order[entry]
+                    run.entries.remove(entry)
+            run.hold(start, end)
+        self.num_free -= hit.num_free
+        request.pieces = hit.pieces
+        request.num_entered_blocks = request.num_hashed_blocks = hit.num_blocks
+
+    def enter(self, request: Request, num_blocks: int) -> None:
+        """The request's first `num_blocks` blocks are full: enter in the cache those that are not yet, as held by it."""
+        start = request.num_entered_blocks
+        if num_blocks <= start or not self.enable_prefix_caching:
+            return
+        self.version += 1
+        for branch, end in request.path:
+            if end <= start:
+                continue
+            stop = min(end, num_blocks)
+            self._write(request, branch, start, stop)
+            start = stop
+            if start == num_blocks:
+                break
+        request.num_entered_blocks = num_blocks
+
+    def enter_shared(self, request: Request, num_blocks: int) -> None:
+        """Like `enter`, but leaves out the request's own text while nobody else may look for it."""
+        if not request.branch.shared:
+            path = request.path
+            num_blocks = min(num_blocks, path[-2][1]) if len(path) > 1 else 0
+        self.enter(request, num_blocks)
+
+    def _write(self, request: Request, branch: Branch, start: int, end: int) -> None:
+        self._note_copies(branch, start, end, request.writing)
+        run = request.writing
+        if run is not None and run.branch is branch and run.end == start:
+            run.let_go(run.start, start)
+            run.end = end
+            request.pieces[-1] = (run, run.start, end)
+        else:
+            run = request.writing = Run(branch, start, end)
+            branch.runs.append(run)
+            request.pieces.append((run, start, end))
+        run.hold(run.start, end)
+        self.num_entered += end - start
+        if branch.copies:
+            for index in range(start, end):
+                if index in branch.copies:
+                    branch.copies[index].append(run)
+                    self.num_entered -= 1
+
+    @staticmethod
+    def _note_copies(branch: Branch, start: int, end: int, writing: Run | None) -> None:
+        """Before a stretch is written: note for each block of it which is cached already by what run."""
+        for run in branch.runs:
+            if run is writing and run.end <= start:
+                continue
+            for index in range(max(start, run.start), min(end, run.end)):
+                if run.alive_until(index) > index:
+                    if branch.copies is None:
+                        branch.copies = {}
+                    if index not in branch.copies:
+                        branch.copies[index] = [run]
+
+    # -- release -------------------------------------------------------------------------------------------------------------------------
+
+    def release(self, request: Request) -> None:
+        """Free all blocks of a request, tail first: those without a hash for anyone to take, the cached ones last in the order of eviction."""
+        num_blocks = request.num_blocks
+        num_hashed = request.num_hashed_blocks if self.enable_prefix_caching else 0
+        self.version += 1
+        self.num_unhashed += num_blocks - num_hashed
+        self.num_free += num_blocks - num_hashed
+        if num_hashed > request.num_entered_blocks:
+            self.enter(request, num_hashed)
+        for run, start, end in reversed(request.pieces):
+            freed = run.let_go(start, end)
+            if freed:
+                entry = Entry(run, freed)
+                run.entries.append(entry)
+                self._eviction_order[entry] = None
+                self.num_free += sum(b - a for a, b in freed)
+        request.pieces = []
+        request.writing = None
+        request.num_blocks = request.num_hashed_blocks = request.num_entered_blocks = 0
+
+    # -- for laws and traces -------------------------------------------------------------------------------------------------------------
+
+    def entries(self) -> Iterator[Entry]:
+        """What nobody holds, in the order in which it would be evicted."""
+        return iter(self._eviction_order)
+
+    def check(self) -> None:
+        """Raise AssertionError if the counts disagree with one another."""
+        hashed = sum(b - a for entry in self._eviction_order for a, b in entry.parts)
+        assert 0 <= self.num_unhashed <= self.num_free <= self.num_blocks, "free blocks out of range"
+        assert self.num_free == self.num_unhashed + hashed, "free blocks are neither hashed nor unhashed"

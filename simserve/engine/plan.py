@@ -1,0 +1,61 @@
+"""What the scheduler decided for one step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simserve.engine.request import Request
+
+
+class Chunk:
+    """Tokens of one request that is not simply decoding: part of a prompt, or of what a preempted request computes again."""
+
+    __slots__ = ("completes", "history", "num_tokens", "request")
+
+    def __init__(self, request: Request, num_tokens: int, history: int, completes: bool) -> None:
+        self.request = request
+        self.num_tokens = num_tokens
+        self.history = history
+        self.completes = completes
+        """Whether the step computes the request's last known token, and so yields its next one."""
+
+
+class StepPlan:
+    """One step: the decoding set, of which every request gets one token, and the exceptions.
+
+    `num_decodes` and `context` (tokens of KV that these read, their own included) describe the decoding set; `chunks` the other requests
+    with tokens, in running order, then those admitted. `new` and `resumed` were admitted, `preempted` lost their blocks. `finishing` get
+    their last token from this step; `late` lost their place in the next step while their token of this one is in flight.
+    `gaps` (request, index of the step of its token before) are requests that get a token again after steps without one.
+    """
+
+    __slots__ = ("chunks", "context", "finishing", "gaps", "index", "late", "new", "num_decodes", "preempted", "resumed", "starved")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.num_decodes = 0
+        self.context = 0
+        self.chunks: list[Chunk] = []
+        self.new: list[Request] = []
+        self.resumed: list[Request] = []
+        self.preempted: list[Request] = []
+        self.starved: list[Request] = []
+        self.finishing: list[Request] = []
+        self.late: list[Request] = []
+        self.gaps: list[tuple[Request, int]] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no token was scheduled: such a step takes no time."""
+        return not (self.num_decodes or self.chunks)
+
+    @property
+    def num_prefill_tokens(self) -> int:
+        """Tokens of all chunks."""
+        return sum(chunk.num_tokens for chunk in self.chunks)
+
+    @property
+    def num_sampled(self) -> int:
+        """Requests that get a token from this step."""
+        return self.num_decodes + sum(chunk.completes for chunk in self.chunks)

@@ -1,0 +1,102 @@
+"""A request inside the engine: what the scheduler may know of it, and where it stands."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from simserve.engine.prefix import ENDLESS, Branch, Path
+
+if TYPE_CHECKING:
+    from simserve.engine.block_pool import Piece, Run
+
+
+class State(IntEnum):
+    """Where a request stands."""
+
+    WAITING = 0
+    PREFILLING = 1
+    """Running, with more than one token to compute or irregular: its numbers are explicit."""
+    DECODING = 2
+    """Running, one token a step: its numbers follow from the decode clock."""
+    DRAINING = 3
+    """Running, its last token in flight (asynchronous scheduling): it holds blocks and seat, and gets nothing more."""
+    FINISHED = 4
+
+
+WAITING, PREFILLING, DECODING, DRAINING, FINISHED = State
+
+
+class Request:
+    """One request, as the scheduler sees it.
+
+    `num_prompt_tokens`, `max_tokens` and `priority` are what a server knows; `output_len` (the number of tokens the model will really
+    produce, at most `max_tokens`) decides only when the request stops. Both are cut where `max_model_len` ends the answer.
+
+    While not decoding: `num_tokens` (prompt and answer so far) and `num_computed_tokens` (with KV), `num_blocks` held. While decoding
+    `num_computed_tokens = clock - base`. `num_hashed_blocks` leading blocks are known to the prefix cache; of these the first
+    `num_entered_blocks` are entered in it as `pieces`, the rest (private text) are entered when the request lets go of them.
+    """
+
+    __slots__ = (
+        "arrival",
+        "base",
+        "branch",
+        "first_step",
+        "id",
+        "last_clock",
+        "max_tokens",
+        "num_blocks",
+        "num_cached_tokens",
+        "num_computed_tokens",
+        "num_entered_blocks",
+        "num_hashed_blocks",
+        "num_preemptions",
+        "num_prompt_tokens",
+        "num_tokens",
+        "output_len",
+        "path",
+        "pieces",
+        "priority",
+        "scheduled",
+        "seq",
+        "state",
+        "token_step",
+        "writing",
+    )
+
+    def __init__(
+        self,
+        id: int | str,
+        arrival: float,
+        num_prompt_tokens: int,
+        output_len: int,
+        max_tokens: int,
+        priority: int = 0,
+    ) -> None:
+        self.id = id
+        self.arrival = arrival
+        self.num_prompt_tokens = self.num_tokens = num_prompt_tokens
+        self.output_len = output_len
+        self.max_tokens = max_tokens
+        self.priority = priority
+        self.state = WAITING
+        self.branch = branch = Branch(self)
+        self.path: Path = ((branch, ENDLESS),)
+        self.num_computed_tokens = 0
+        self.num_blocks = 0
+        self.num_hashed_blocks = 0
+        self.num_entered_blocks = 0
+        self.pieces: list[Piece] = []
+        self.writing: Run | None = None
+        self.base = 0
+        self.seq = -1
+        self.last_clock = -1
+        self.num_preemptions = 0
+        self.num_cached_tokens = 0
+        self.scheduled = -1
+        self.first_step = -1
+        self.token_step = -1
+
+    def __repr__(self) -> str:
+        return f"Request({self.id!r}, {State(self.state).name}, {self.num_computed_tokens}/{self.num_tokens})"

@@ -1,0 +1,429 @@
+"""vLLM's scheduler: who gets how many tokens in the next step, who is admitted, who is preempted.
+
+Plain Python without SimPy and without time: `schedule()` decides a step, `complete(plan)` takes in its tokens; between the two, with
+asynchronous scheduling, the next step is decided already. The same class drives simulations, replays of recorded traces and the real
+engine of `calibration/`.
+
+Rules: vLLM 0.32, v1/core/sched/scheduler.py and async_scheduler.py, proven on recorded traces (`simserve fidelity tests/golden`). Requests
+that get one token a step, nearly all of them, are not visited: they live in the `DecodingSet`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simserve.engine.block_pool import BlockPool, Hit
+from simserve.engine.decoding import DecodingSet
+from simserve.engine.plan import Chunk, StepPlan
+from simserve.engine.queues import QUEUES
+from simserve.engine.request import DECODING, DRAINING, FINISHED, PREFILLING, WAITING, Request
+
+UNLIMITED = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """What the scheduler is told; every name and meaning is vLLM's. `max_num_active_seqs` of None means `max_num_seqs`."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    num_gpu_blocks: int
+    block_size: int = 16
+    enable_prefix_caching: bool = True
+    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: int = 0
+    scheduling_policy: str = "fcfs"
+    watermark: float = 0.0
+    scheduler_reserve_full_isl: bool = True
+    async_scheduling: bool = True
+    max_num_active_seqs: int | None = None
+
+
+class Scheduler:
+    """The `vllm_v1` policy over one block pool."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self.config = config
+        self.pool = BlockPool(config.num_gpu_blocks, config.block_size, config.enable_prefix_caching)
+        self.decoding = DecodingSet(config.block_size)
+        self.waiting = QUEUES[config.scheduling_policy]()
+        self.running: dict[Request, None] = {}
+        """In order of admission."""
+        self.prefilling: dict[Request, None] = {}
+        """Running requests with a chunk to compute, in order of admission."""
+        self.num_steps = 0
+        self.num_calls = 0
+        self.num_preemptions = 0
+        self.num_cache_queries = 0
+        self.num_cache_hits = 0
+        self._by_priority = config.scheduling_policy == "priority"
+        self._max_running = config.max_num_active_seqs or config.max_num_seqs
+        self._watermark_blocks = int(config.watermark * config.num_gpu_blocks)
+        self._threshold = config.long_prefill_token_threshold or UNLIMITED
+        self._shared_decodes: dict[Request, None] = {}
+        """Decoding requests whose text another request may look for: their blocks are entered in the cache in every step."""
+        self._in_flight: StepPlan | None = None
+        self._num_admitted = 0
+        self._blocked_head: Request | None = None
+        self._blocked_version = -1
+        self._tested_version = -1
+        self._head_stays_blocked = False
+        """Whether nothing but a release or an arrival can admit the head of `waiting`."""
+
+    # -- arrivals ------------------------------------------------------------------------------------------------------------------------
+
+    def add(self, request: Request) -> None:
+        """A request arrives. It never changes what the plans already made do."""
+        for branch, _ in request.path[:-1]:
+            if not branch.shared:
+                branch.shared = True
+                if branch.owner is not None:
+                    self._begin_sharing(branch.owner)
+        self.waiting.append(request)
+
+    def _begin_sharing(self, owner: Request) -> None:
+        """Someone may look for this request's own text from now on: enter what is full already."""
+        if owner.state is DECODING:
+            self._shared_decodes[owner] = None
+            owner.num_hashed_blocks = self._num_hashed(owner)
+        self.pool.enter(owner, owner.num_hashed_blocks)
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether any request waits or runs."""
+        return bool(self.running or self.waiting)
+
+    # -- one step ------------------------------------------------------------------------------------------------------------------------
+
+    def schedule(self) -> StepPlan:
+        """Decide the next step."""
+        config, decoding, pool = self.config, self.decoding, self.pool
+        plan = StepPlan(self.num_steps)
+        self.num_calls += 1
+        budget = config.max_num_batched_tokens
+        alone = self._threshold is not UNLIMITED and len(self.running) + len(self.waiting) == 1
+        threshold = UNLIMITED if alone else self._threshold
+        num_decodes = decoding.count
+        needed = decoding.phases[decoding.clock % config.block_size]
+        if needed > pool.num_free or num_decodes > budget or (self.prefilling and not self._fits(needed, budget, threshold)):
+            budget = self._walk(plan, budget, threshold)
+        else:
+            if needed:
+                pool.take(needed)
+            budget -= num_decodes
+            for request in self.prefilling:
+                budget -= self._schedule_chunk(plan, request, min(request.num_tokens - request.num_computed_tokens, threshold, budget))
+        plan.num_decodes = decoding.count
+        decoding.clock += 1
+        plan.context = decoding.context
+        for request in self._shared_decodes:
+            request.num_hashed_blocks = self._num_hashed(request)
+            pool.enter(request, request.num_hashed_blocks)
+        if self.waiting:
+            self._admit(plan, budget, threshold)
+            self._tested_version = pool.version
+        for chunk in plan.chunks:
+            if chunk.completes:
+                self._begin_decoding(plan, chunk)
+        self._note_finishing(plan)
+        if plan.num_decodes or plan.chunks:
+            self.num_steps += 1
+        return plan
+
+    def _note_finishing(self, plan: StepPlan) -> None:
+        """Who gets the last token from this step; asynchronous scheduling gives nothing more to those whose `max_tokens` tell."""
+        plan.finishing = self.decoding.pop_finishing(self.decoding.clock)
+        if self.config.async_scheduling:
+            self._in_flight = plan
+            for request in plan.finishing:
+                if request.output_len == request.max_tokens:
+                    self._drain(request)
+
+    def _fits(self, needed: int, budget: int, threshold: int) -> bool:
+        """Whether the chunks can be served without regard to the order of `running`: none is cut short before a later request's turn."""
+        if self._shared_decodes:
+            return False
+        budget -= self.decoding.count
+        block_size = self.config.block_size
+        last = next(reversed(self.running))
+        for request in self.prefilling:
+            num_tokens = min(request.num_tokens - request.num_computed_tokens, threshold)
+            if num_tokens > budget:
+                if request is not last or not budget:
+                    return False
+                num_tokens = budget
+            budget -= num_tokens
+            needed += -(-(request.num_computed_tokens + num_tokens) // block_size) - request.num_blocks
+        return needed <= self.pool.num_free
+
+    def _schedule_chunk(self, plan: StepPlan, request: Request, num_tokens: int) -> int:
+        """Give a request that is not decoding its tokens and their blocks; returns the number of tokens."""
+        history = request.num_computed_tokens
+        computed = history + num_tokens
+        num_blocks = -(-computed // self.config.block_size)
+        if num_blocks > request.num_blocks:
+            self.pool.take(num_blocks - request.num_blocks)
+            request.num_blocks = num_blocks
+        request.num_computed_tokens = computed
+        request.num_hashed_blocks = computed // self.config.block_size
+        self.pool.enter_shared(request, request.num_hashed_blocks)
+        plan.chunks.append(Chunk(request, num_tokens, history, computed == request.num_tokens))
+        return num_tokens
+
+    def _begin_decoding(self, plan: StepPlan, chunk: Chunk) -> None:
+        """The step computes the last known token of a request: from the next step on it decodes."""
+        request = chunk.request
+        self.prefilling.pop(request, None)
+        if request.first_step < 0:
+            request.first_step = self.num_steps
+        else:
+            plan.gaps.append((request, request.token_step))
+        remaining = request.num_prompt_tokens + request.output_len - request.num_tokens - 1
+        self.decoding.join(request, request.num_computed_tokens, remaining)
+        if request.branch.shared:
+            self._shared_decodes[request] = None
+
+    # -- the walk over `running`, where its order matters -----------------------------------------------------------------------------------
+
+    def _walk(self, plan: StepPlan, budget: int, threshold: int) -> int:
+        """vLLM's loop: serve the running requests one by one, preempting for blocks; returns the budget that is left."""
+        served: dict[Request, int] = {}
+        clock, size = self.decoding.clock, self.config.block_size
+        for request in list(self.running):
+            if budget <= 0:
+                break
+            state = request.state
+            if state is DRAINING or request not in self.running:
+                continue
+            if state is DECODING:
+                num_tokens, needed = 1, int((clock - request.base) % size == 0)
+            else:
+                num_tokens = min(request.num_tokens - request.num_computed_tokens, threshold, budget)
+                needed = -(-(request.num_computed_tokens + num_tokens) // size) - request.num_blocks
+            while needed > self.pool.num_free:
+                victim = self._choose_victim()
+                given = served.pop(victim, 0)
+                budget += given
+                self._preempt(plan, victim, was_served=given > 0)
+                if victim is request:
+                    break
+            if request not in self.running:
+                break
+            served[request] = num_tokens
+            budget -= num_tokens
+            if state is DECODING:
+                self.pool.take(needed)
+                if request in self._shared_decodes:
+                    self.pool.enter(request, self._num_hashed(request, ahead=1))
+            else:
+                self._schedule_chunk(plan, request, num_tokens)
+        for request in [request for request in self.running if request.state is DECODING and request not in served]:
+            self._starve(plan, request)
+        return budget
+
+    def _choose_victim(self) -> Request:
+        if self._by_priority:
+            return max(self.running, key=lambda request: (request.priority, request.arrival))
+        return next(reversed(self.running))
+
+    def _preempt(self, plan: StepPlan, request: Request, was_served: bool) -> None:
+        """Take all blocks from a running request and let it wait, at the front; its tokens are computed again later."""
+        if request.state is DECODING:
+            self._leave_decoding(request, ahead=int(was_served))
+        elif request.state is DRAINING:
+            self._keep_late(request)
+        else:
+            self.prefilling.pop(request, None)
+            plan.chunks = [chunk for chunk in plan.chunks if chunk.request is not request]
+        self.pool.release(request)
+        del self.running[request]
+        request.state = WAITING
+        request.num_computed_tokens = 0
+        request.num_preemptions += 1
+        self.num_preemptions += 1
+        self.waiting.appendleft(request)
+        plan.preempted.append(request)
+
+    def _starve(self, plan: StepPlan, request: Request) -> None:
+        """A decoding request gets nothing in this step: afterwards it has a chunk of one token to compute."""
+        self._leave_decoding(request, ahead=0)
+        request.state = PREFILLING
+        self.prefilling[request] = None
+        self.prefilling = dict.fromkeys(sorted(self.prefilling, key=lambda running: running.seq))
+        plan.starved.append(request)
+
+    def _leave_decoding(self, request: Request, ahead: int) -> None:
+        """From decoding to explicit numbers; `ahead` is 1 if this step has given the request its token already."""
+        decoding = self.decoding
+        request.num_hashed_blocks = self._num_hashed(request, ahead)
+        decoding.leave(request)
+        computed = request.num_computed_tokens
+        request.num_tokens = computed if self.config.async_scheduling else computed + 1
+        request.num_blocks = -(-(computed + ahead) // self.config.block_size)
+        request.token_step = self.num_steps - 1
+        self._shared_decodes.pop(request, None)
+        self._keep_late(request)
+
+    def _keep_late(self, request: Request) -> None:
+        """A token of the request is in flight (asynchronous scheduling): the plan in flight will bring it."""
+        if self._in_flight is not None:
+            self._in_flight.late.append(request)
+
+    def _num_hashed(self, request: Request, ahead: int = 0) -> int:
+        """Leading blocks of a decoding request that are hashed.
+
+        A block is hashed in the step in which the token that fills it is an input; with asynchronous scheduling one step later, since
+        that token is still in flight when the step is decided.
+        """
+        computed = self.decoding.clock - request.base + ahead
+        if self.config.async_scheduling:
+            computed -= 1
+        return max(computed // self.config.block_size, request.num_hashed_blocks)
+
+    # -- admission -----------------------------------------------------------------------------------------------------------------------
+
+    def _admit(self, plan: StepPlan, budget: int, threshold: int) -> None:
+        """Admit from the head of `waiting` while budget, seats and blocks last; a head that fails blocks those behind it."""
+        waiting, running, pool = self.waiting, self.running, self.pool
+        self._head_stays_blocked = False
+        if plan.preempted:
+            return
+        while waiting and budget > 0:
+            if len(running) >= self._max_running:
+                self._head_stays_blocked = True
+                return
+            request = waiting[0]
+            if request is self._blocked_head and pool.version == self._blocked_version:
+                self._head_stays_blocked = True
+                return
+            hit = pool.lookup(request)
+            num_tokens = self._admissible_tokens(request, hit, budget, threshold)
+            if not num_tokens:
+                return
+            waiting.popleft()
+            self._start(plan, request, hit)
+            budget -= self._schedule_chunk(plan, request, num_tokens)
+
+    def _admissible_tokens(self, request: Request, hit: Hit, budget: int, threshold: int) -> int:
+        """Tokens that the head of `waiting` may get in this step; 0 if it must go on waiting."""
+        size, pool = self.config.block_size, self.pool
+        num_hit_tokens = hit.num_blocks * size
+        num_tokens = min(request.num_tokens - num_hit_tokens, threshold)
+        if num_tokens > budget:
+            if not self.config.enable_chunked_prefill:
+                return 0
+            num_tokens = budget
+        extra = hit.num_free - hit.num_blocks + (self._watermark_blocks if self.running else 0)
+        if self.config.scheduler_reserve_full_isl and -(-request.num_tokens // size) + extra > pool.num_free:
+            self._blocked_head, self._blocked_version = request, pool.version
+            self._head_stays_blocked = True
+            return 0
+        if -(-(num_hit_tokens + num_tokens) // size) + extra > pool.num_free:
+            self._head_stays_blocked = True
+            return 0
+        return num_tokens
+
+    def _start(self, plan: StepPlan, request: Request, hit: Hit) -> None:
+        """A waiting request begins to run, with what it hit."""
+        if hit.pieces:
+            self.pool.touch(request, hit)
+        num_hit_tokens = hit.num_blocks * self.config.block_size
+        if request.num_preemptions:
+            plan.resumed.append(request)
+        else:
+            plan.new.append(request)
+            request.num_cached_tokens = num_hit_tokens
+            self.num_cache_queries += request.num_tokens
+            self.num_cache_hits += num_hit_tokens
+        request.num_computed_tokens = num_hit_tokens
+        request.num_blocks = hit.num_blocks
+        request.state = PREFILLING
+        request.seq = self._num_admitted
+        self._num_admitted += 1
+        self.running[request] = None
+        self.prefilling[request] = None
+
+    # -- tokens come in ------------------------------------------------------------------------------------------------------------------
+
+    def complete(self, plan: StepPlan) -> list[Request]:
+        """Take in the tokens of a plan; returns the requests that finished, in order of admission. Their blocks and seats are free now."""
+        for request in plan.finishing:
+            self._finish(request)
+        for request in plan.late:
+            if request.state is not FINISHED:
+                request.num_tokens += 1
+                if request.state is PREFILLING:
+                    request.num_hashed_blocks = request.num_computed_tokens // self.config.block_size
+                    self.pool.enter_shared(request, request.num_hashed_blocks)
+        return plan.finishing
+
+    def _drain(self, request: Request) -> None:
+        """The last token is in flight and `max_tokens` says so: the request gets nothing more, and keeps blocks and seat until then."""
+        self.decoding.leave(request)
+        request.num_hashed_blocks = max(request.num_hashed_blocks, (request.num_computed_tokens - 1) // self.config.block_size)
+        request.num_tokens = request.num_computed_tokens
+        request.state = DRAINING
+        self._shared_decodes.pop(request, None)
+
+    def _finish(self, request: Request) -> None:
+        state, size = request.state, self.config.block_size
+        if state is WAITING:
+            self.waiting.remove(request)
+        else:
+            if state is DECODING:
+                num_hashed = self._num_hashed(request)
+                self.decoding.leave(request)
+                request.num_hashed_blocks = num_hashed
+                self._shared_decodes.pop(request, None)
+            elif state is DRAINING:
+                request.num_hashed_blocks = request.num_computed_tokens // size
+            else:
+                self.prefilling.pop(request, None)
+            self.pool.release(request)
+            del self.running[request]
+        request.state = FINISHED
+        request.branch.owner = None
+
+    # -- runs of equal steps ---------------------------------------------------------------------------------------------------------------
+
+    def steps_ahead(self, plan: StepPlan) -> int:
+        """How many steps after `plan` only repeat it: every decoding request gets one token, and nothing else can happen.
+
+        To be asked when all that is due has been completed (synchronous: `plan` itself, asynchronous: the plan before it). An arrival
+        that becomes the head of `waiting` ends the run; cutting a run short is always harmless.
+        """
+        decoding = self.decoding
+        if self.prefilling or not decoding.count or decoding.count > self.config.max_num_batched_tokens:
+            return 0
+        unfinished = plan.finishing if self.config.async_scheduling else ()
+        if self.waiting and not (self._head_stays_blocked and self.pool.version == self._tested_version):
+            return 0
+        if self.waiting and (unfinished or self._shared_decodes):
+            return 0
+        if any(request.state is DECODING for request in unfinished):
+            return 0  # stopped by EOS, which the next step, wasted on it, does not know yet
+        return decoding.steps_within(self.pool.num_free, decoding.next_finish() - decoding.clock)
+
+    def repeat(self, num_steps: int) -> StepPlan:
+        """Decide `num_steps` (at most `steps_ahead`) steps at once; returns the plan of the last one, all before it are completed."""
+        decoding, pool = self.decoding, self.pool
+        first = 0
+        if self._in_flight is not None:
+            first = 1
+            self._advance(1)
+            self.complete(self._in_flight)
+        self._advance(num_steps - first)
+        for request in self._shared_decodes:
+            request.num_hashed_blocks = self._num_hashed(request)
+            pool.enter(request, request.num_hashed_blocks)
+        self.num_steps += num_steps
+        plan = StepPlan(self.num_steps - 1)
+        plan.num_decodes, plan.context = decoding.count, decoding.context
+        self._note_finishing(plan)
+        return plan
+
+    def _advance(self, num_steps: int) -> None:
+        self.pool.take(self.decoding.blocks_needed(num_steps))
+        self.decoding.clock += num_steps
