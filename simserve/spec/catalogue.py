@@ -1,4 +1,4 @@
-"""Models and GPUs by name: the catalogue that comes with simserve, and the files of a user."""
+"""Models and GPUs by name or file: the catalogue that comes with simserve, and what a user brings."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,17 @@ from simserve.spec.errors import ScenarioError
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.hf_config import model_from_config
 from simserve.spec.model import ModelSpec
-from simserve.spec.strict import nearest
+from simserve.spec.strict import nearest, unknown
+
+
+def catalogue() -> list[ModelSpec]:
+    """All models that come with simserve, by name."""
+    return [find_model(name) for name in resources.names("models")]
+
+
+def profiles() -> list[GpuSpec]:
+    """All GPU profiles that come with simserve, by name."""
+    return [find_gpu(name) for name in resources.names("hardware_profiles")]
 
 
 @cache
@@ -27,70 +37,68 @@ def find_model(name: str) -> ModelSpec:
     """
     path = resources.find("models", f"{name}.json")
     if path is None:
-        known = list(resources.names("models"))
-        near = nearest(name, known)
-        remedy = f"did you mean {near!r}?" if near else f"known: {', '.join(known)}, or the path of a config.json"
-        raise ScenarioError(f"unknown model {name!r}, {remedy}")
+        known = resources.names("models")
+        raise ScenarioError(f"{unknown('model', name, known)}; a model of your own is the path of its config.json")
     return read_model(path, name)
 
 
 def read_model(path: Path, name: str | None = None) -> ModelSpec:
-    """Model of a Hugging Face `config.json`; its name is the folder's where the file is called just `config.json`.
+    """Model of a Hugging Face `config.json`, named after the file, or after its folder where it is called just that.
 
     Raises:
         ScenarioError: the file cannot be read or describes a model that is not modelled.
     """
+    path = path / "config.json" if path.is_dir() else path
     return model_from_config(_read_json(path), name or (path.parent.name if path.stem == "config" else path.stem))
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        near = nearest(path.stem, resources.names("models"))
+        hint = f"; in the catalogue, {near!r} is near" if near else ""
+        raise ScenarioError(f"{path}: no such file{hint}") from None
     except (OSError, ValueError) as error:
         raise ScenarioError(f"{path}: cannot be read as a config.json: {error}") from None
     if not isinstance(config, dict):
-        raise ScenarioError(f"{path}: a config.json holds one object, this one holds a {type(config).__name__}")
+        raise ScenarioError(f"{path}: a config.json holds one object, this one a {type(config).__name__}")
     return config
 
 
-def catalogue() -> list[ModelSpec]:
-    """All models that come with simserve, by name."""
-    return [find_model(name) for name in resources.names("models")]
+def is_path(name: str) -> bool:
+    """Whether a model or GPU is named by a file rather than by its name in the catalogue."""
+    return "/" in name or name.endswith((".json", ".yaml", ".yml"))
 
 
 def resolve_model(value: Any) -> Any:
     """Fields of the model that `model:` of a scenario names.
 
-    A catalogue name, the path of a config.json, or a mapping: `config` (name, path or the configuration itself) with fields to override,
-    or all fields of `ModelSpec`.
+    A catalogue name; the path of a config.json; a mapping with `config` (name, path or the configuration itself) and
+    fields of `ModelSpec` that differ from it; or a mapping of all fields. Anything else is returned as it is.
 
     Raises:
         ScenarioError: no such model or file, or one that is not modelled.
     """
-    if isinstance(value, ModelSpec) or not isinstance(value, str | Mapping):
-        return value
     if isinstance(value, str):
-        return _named_model(value)
-    if "config" not in value:
+        return read_model(Path(value)) if is_path(value) else find_model(value)
+    if not isinstance(value, Mapping):
         return value
+    if "config" in value:
+        return _model_with_changes(value)
+    if "num_hidden_layers" in value:
+        raise ScenarioError("a Hugging Face configuration belongs under `config:`")
+    return value
+
+
+def _model_with_changes(value: Mapping[str, Any]) -> dict[str, Any]:
     config = value["config"]
-    model = (
-        model_from_config(config, str(value.get("name", "model")))
-        if isinstance(config, Mapping)
-        else _named_model(str(config))
-    )
-    return {
-        **model.model_dump(by_alias=True),
-        **{key: item for key, item in value.items() if key != "config" and item is not None},
-    }
-
-
-def _named_model(name: str) -> ModelSpec:
-    return read_model(Path(name)) if _is_path(name) else find_model(name)
-
-
-def _is_path(name: str) -> bool:
-    return "/" in name or name.endswith((".json", ".yaml", ".yml"))
+    name = str(value.get("name", "model"))
+    model = model_from_config(config, name) if isinstance(config, Mapping) else resolve_model(config)
+    if not isinstance(model, ModelSpec):
+        raise ScenarioError(f"config: expected a name, a path or a Hugging Face configuration, got {config!r}")
+    changes = {key: item for key, item in value.items() if key != "config" and item not in {None, "auto"}}
+    return model.model_dump(by_alias=True) | changes
 
 
 @cache
@@ -102,47 +110,46 @@ def find_gpu(name: str) -> GpuSpec:
     """
     path = resources.find("hardware_profiles", f"{name}/profile.yaml")
     if path is None:
-        known = list(resources.names("hardware_profiles"))
-        near = nearest(name, known)
-        remedy = f"did you mean {near!r}?" if near else f"known: {', '.join(known)}, or the path of a profile.yaml"
-        raise ScenarioError(f"unknown GPU {name!r}, {remedy}")
+        known = resources.names("hardware_profiles")
+        raise ScenarioError(f"{unknown('GPU', name, known)}; a GPU of your own is the path of its profile.yaml")
     return read_gpu(path)
 
 
 def read_gpu(path: Path) -> GpuSpec:
-    """Profile of a YAML file, or of the `profile.yaml` in a folder.
+    """Profile of a YAML file, or of the `profile.yaml` in a folder. It may state a `base` and what differs from it.
 
     Raises:
-        ScenarioError: the file cannot be read or is not a profile.
+        ScenarioError: the file cannot be read or is not a profile; one line per problem.
     """
     document = read_document(path / "profile.yaml" if path.is_dir() else path)
     try:
-        return GpuSpec.model_validate(document.data)
+        return GpuSpec.model_validate(resolve_gpu(document.data) if isinstance(document.data, dict) else document.data)
     except ValidationError as error:
         raise ScenarioError(describe(error, document)) from None
 
 
 def resolve_gpu(value: Any) -> Any:
-    """Fields of the GPU that `cluster.gpu` names: a profile's name, a path, or a mapping with `base` and what differs from it.
+    """Fields of the GPU that `cluster.gpu` names.
+
+    A profile's name; the path of a profile; a mapping with `base` (name or path) and what differs from it, section by
+    section, tables of numbers as a whole; or a mapping of all fields. Anything else is returned as it is.
 
     Raises:
         ScenarioError: no such profile, or a file that is not one.
     """
     if isinstance(value, str):
-        return read_gpu(Path(value)) if _is_path(value) else find_gpu(value)
-    if isinstance(value, Mapping) and "base" in value:
-        base = resolve_gpu(value["base"])
-        changes = {key: item for key, item in value.items() if key != "base"}
-        return _deep(base.model_dump(by_alias=True), changes)
-    return value
+        return read_gpu(Path(value)) if is_path(value) else find_gpu(value)
+    if not isinstance(value, Mapping) or "base" not in value:
+        return value
+    base = resolve_gpu(value["base"])
+    if not isinstance(base, GpuSpec):
+        raise ScenarioError(f"base: expected the name or path of a profile, got {value['base']!r}")
+    return _overlaid(base.model_dump(), {key: item for key, item in value.items() if key != "base"})
 
 
-def _deep(base: Any, changes: Any) -> Any:
-    if isinstance(base, Mapping) and isinstance(changes, Mapping):
-        return {**base, **{key: _deep(base.get(key), item) for key, item in changes.items()}}
-    return changes
-
-
-def profiles() -> list[GpuSpec]:
-    """All GPU profiles that come with simserve, by name."""
-    return [find_gpu(name) for name in resources.names("hardware_profiles")]
+def _overlaid(base: Any, changes: Any) -> Any:
+    is_table = isinstance(changes, Mapping) and all(isinstance(key, int) for key in changes)
+    holds_numbers = isinstance(base, Mapping) and not any(isinstance(item, Mapping) for item in base.values())
+    if not isinstance(base, Mapping) or not isinstance(changes, Mapping) or (is_table and holds_numbers):
+        return changes
+    return {**base, **{key: _overlaid(base.get(key), item) for key, item in changes.items()}}

@@ -1,6 +1,6 @@
-"""The fleet: which GPU, how many replicas, how each is cut, and who sends requests where."""
+"""The fleet: which GPU, how many replicas, over how many GPUs each is cut, and who sends requests where."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.quantities import Dollars, PositiveCount
@@ -10,10 +10,14 @@ from simserve.spec.strict import Strict
 class ClusterSpec(Strict):
     """Identical replicas of one engine behind one router."""
 
-    NOT_MODELLED = {
+    NOT_MODELLED: ClassVar = {
         "pools": "disaggregation into prefill and decode pools",
         "kv_link": "the transfer of KV between pools",
         "rate_limit": "a rate limit before the router",
+        "autoscaling": "autoscaling",
+        "pipeline_parallel": "pipeline parallelism",
+        "data_parallel": "data parallelism inside one engine (replicas are whole engines)",
+        "expert_parallel": "expert parallelism",
     }
 
     gpu: GpuSpec

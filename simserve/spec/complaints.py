@@ -19,21 +19,25 @@ _COMPARISONS = {
 
 def describe(error: ValidationError, document: Document) -> str:
     """One line per problem: `file:line: key.path: what is wrong, and the remedy`."""
-    lines = [_line(details, document) for details in error.errors(include_url=False) if details["type"] != "skipped"]
+    lines = [line for details in error.errors(include_url=False) for line in _lines(details, document)]
     return "\n".join(dict.fromkeys(lines))
 
 
-def _line(details: ErrorDetails, document: Document) -> str:
+def _lines(details: ErrorDetails, document: Document) -> list[str]:
     context = details.get("ctx", {})
     path = _key_path(details, document.data)
+    if details["type"] == "skipped":
+        return []
+    if details["type"] == "not_deployable":
+        return [_placed(tuple(key.split(".")), message, document) for key, message in context["problems"]]
     if "key" in context:
         path = (*path, context["key"])
+    return [_placed(path, _message(details), document)]
+
+
+def _placed(path: KeyPath, message: str, document: Document) -> str:
     where = ".".join(str(key) for key in path)
-    return (
-        f"{document.place(path)}: {where}: {_message(details)}"
-        if where
-        else f"{document.place(path)}: {_message(details)}"
-    )
+    return f"{document.place(path)}: {where}: {message}" if where else f"{document.place(path)}: {message}"
 
 
 def _key_path(details: ErrorDetails, data: Any) -> KeyPath:

@@ -1,7 +1,7 @@
 """YAML text with the place of every value, so that an error can name the line that a person has to change.
 
-Stricter than PyYAML: duplicate keys are an error, and scalars follow YAML 1.2, where `1e-6` is a number and `off`, `1:30` and `010` are not a
-flag, 90 and 8.
+Stricter than PyYAML: duplicate keys are an error, and scalars follow YAML 1.2, where `1e-6` is a number, while `off`,
+`1:30` and `010` are not a flag, 90 and 8.
 """
 
 import re
@@ -42,6 +42,13 @@ class Document:
             path = path[:-1]
         return self.places.get(path, Place("<scenario>"))
 
+    def at(self, path: KeyPath) -> Any:
+        """Value at a path that exists."""
+        data = self.data
+        for key in path:
+            data = data[key]
+        return data
+
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Safe loader with the scalars of YAML 1.2's core schema."""
@@ -77,8 +84,8 @@ def read_document(path: Path) -> Document:
     return parse_document(text, str(path))
 
 
-def parse_document(text: str, origin: str, line: int | None = 1) -> Document:
-    """Parsed YAML text; `line` None leaves line numbers out (the value of an override).
+def parse_document(text: str, origin: str, with_lines: bool = True) -> Document:
+    """Parsed YAML text; `origin` names it in errors, with line numbers or (the value of an override) without.
 
     Raises:
         ScenarioError: not YAML, or a repeated key; the message names the line.
@@ -87,7 +94,7 @@ def parse_document(text: str, origin: str, line: int | None = 1) -> Document:
     try:
         node = loader.get_single_node()
         places: dict[KeyPath, Place] = {}
-        data = None if node is None else _Builder(loader, origin, line is not None, places).build(node, ())
+        data = None if node is None else _Builder(loader, origin, with_lines, places).build(node, ())
     except yaml.YAMLError as error:
         raise ScenarioError(_yaml_problem(error, origin)) from None
     finally:

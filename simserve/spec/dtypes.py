@@ -1,21 +1,8 @@
-"""Number formats of weights, activations and KV cache: their names here, the names checkpoints use, and their size."""
+"""Number formats of weights, activations and KV cache: our names, those of torch and of checkpoints, their sizes."""
 
-BYTES_PER_ELEMENT = {
-    "fp32": 4.0,
-    "bf16": 2.0,
-    "fp16": 2.0,
-    "fp8": 1.0,
-    "int8": 1.0,
-    "int4": 0.5,
-    "mxfp4": 0.5,
-    "nvfp4": 0.5,
-}
-"""Bytes of one element, without the scales that block formats keep beside them (see `scale_bytes_per_element`)."""
+_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5, "mxfp4": 0.5, "nvfp4": 0.5}
 
-WEIGHT_DTYPES = tuple(BYTES_PER_ELEMENT)
-KV_DTYPES = ("bf16", "fp16", "fp32", "fp8", "int8")
-
-ALIASES = {
+_ALIASES = {
     "bfloat16": "bf16",
     "float16": "fp16",
     "half": "fp16",
@@ -24,27 +11,34 @@ ALIASES = {
     "fp8_e4m3": "fp8",
     "fp8_e5m2": "fp8",
     "float8_e4m3fn": "fp8",
-    "awq": "int4",
-    "gptq": "int4",
 }
-"""Names of torch, vLLM and checkpoints for the same formats."""
 
-_SCALE_BYTES = {
+_SCALES = {
     "int4": (2 + 0.5) / 128,  # AWQ and GPTQ at their usual group of 128: an fp16 scale and a 4-bit zero point
-    "mxfp4": 1 / 32,  # OCP Microscaling 1.0: one e8m0 scale for 32 elements
+    "mxfp4": 1 / 32,  # OCP Microscaling Formats 1.0: one e8m0 scale for 32 elements
     "nvfp4": 1 / 16,  # one e4m3 scale for 16 elements
 }
 
 
+def canonical_dtype(name: object) -> object:
+    """Our name of a format that torch, vLLM or a checkpoint names otherwise; anything else as it is."""
+    return _ALIASES.get(name.removeprefix("torch."), name) if isinstance(name, str) else name
+
+
+def is_dtype(name: object) -> bool:
+    """Whether this is one of the formats whose size is known."""
+    return name in _BYTES
+
+
 def bytes_per_element(dtype: str) -> float:
-    """Bytes of one element of a number format, scales not counted.
+    """Bytes of one element of a format, scales not counted.
 
     Raises:
-        KeyError: the format is not one of `BYTES_PER_ELEMENT`.
+        KeyError: the format is not known.
     """
-    return BYTES_PER_ELEMENT[dtype]
+    return _BYTES[dtype]
 
 
 def scale_bytes_per_element(dtype: str) -> float:
-    """Bytes of scales and zero points per element of a block format; 0 where scales are per channel or per tensor, which is under 0.1 %."""
-    return _SCALE_BYTES.get(dtype, 0.0)
+    """Bytes of scales and zero points per element; 0 where one serves a channel or more (< 0.1 %)."""
+    return _SCALES.get(dtype, 0.0)

@@ -1,19 +1,23 @@
-"""The engine's settings under vLLM's names, and vLLM 0.32's server defaults for what is left null."""
+"""The engine's settings under vLLM's names, and vLLM 0.32's server defaults for what a scenario leaves null."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from contextlib import suppress
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.model import ModelSpec
-from simserve.spec.quantities import Count, PositiveCount, Share
+from simserve.spec.quantities import Count, PositiveCount, PositiveShare, Share, parse_count
 from simserve.spec.strict import Strict
 
-BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-
 _BATCH_DEFAULTS = {"xlarge": (16384, 1024), "large": (8192, 1024), "standard": (2048, 256)}
-"""GPU class -> (max_num_batched_tokens, max_num_seqs) of the API server (vLLM 0.32 engine/arg_utils.py, get_batch_defaults)."""
+"""GPU class -> max_num_batched_tokens and max_num_seqs of the API server (vLLM 0.32, get_batch_defaults)."""
+
+_LARGEST_GRAPH = 512
+_LARGEST_GRAPH_BLACKWELL = 1024
+"""Batches above are never captured by default; the second on data-centre Blackwell (vLLM 0.32, config/vllm.py)."""
 
 
 class CudaGraphSpec(Strict):
@@ -21,23 +25,37 @@ class CudaGraphSpec(Strict):
 
     mode: Literal["none", "piecewise", "full", "full_decode_only", "full_and_piecewise"] = "full_and_piecewise"
     capture_sizes: tuple[PositiveCount, ...]
-    """Ascending token counts; a batch is padded up to the next one."""
+    """Ascending token counts; a batch is padded up to the next one, and above the last there is no graph."""
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        if list(self.capture_sizes) != sorted(set(self.capture_sizes)):
+            raise PydanticCustomError("order", "must ascend", {"key": "capture_sizes"})
+        if self.mode == "none" and self.capture_sizes:
+            raise PydanticCustomError("exclusive", "would be ignored under mode none", {"key": "capture_sizes"})
+        return self
 
 
 class EngineSpec(Strict):
     """One replica's engine, every default resolved."""
 
-    NOT_MODELLED = {"speculative": "speculative decoding"}
+    NOT_MODELLED: ClassVar = {
+        "speculative": "speculative decoding",
+        "scheduler=prefill_first": "the prefill_first scheduler",
+        "scheduler=static": "static batching",
+        "kv_allocation=contiguous": "contiguous KV allocation",
+        "preemption=swap": "preemption by swapping",
+    }
 
-    scheduler: Literal["vllm_v1", "prefill_first", "static"] = "vllm_v1"
+    scheduler: Literal["vllm_v1"] = "vllm_v1"
     max_num_seqs: PositiveCount
     max_num_batched_tokens: PositiveCount
     max_num_active_seqs: PositiveCount
     max_model_len: PositiveCount
     block_size: Literal[1, 2, 4, 8, 16, 32, 64, 128, 256] = 16
-    gpu_memory_utilization: Annotated[Share, Field(gt=0)] = 0.92
+    gpu_memory_utilization: PositiveShare = 0.92
     num_gpu_blocks: Annotated[PositiveCount, Field(ge=2)] | None = None
-    """As vLLM logs it, the null block included; the memory ledger's where it is left out."""
+    """As vLLM logs it, the null block included; what the memory ledger gives where it is left out."""
     enable_prefix_caching: bool = True
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: Count = 0
@@ -51,52 +69,42 @@ class EngineSpec(Strict):
     preemption: Literal["recompute"] = "recompute"
 
 
-def engine_defaults(engine: Mapping[str, Any], model: ModelSpec, gpu: GpuSpec) -> dict[str, Any]:
-    """The engine section with every null that vLLM fills filled as its API server does.
+def fill_engine(stated: Mapping[str, Any], model: ModelSpec, gpu: GpuSpec) -> dict[str, Any]:
+    """The engine section, with every null filled that vLLM's API server fills.
 
-    Source: vLLM 0.32, engine/arg_utils.py (`_set_default_max_num_seqs_and_batched_tokens_args`) and config/vllm.py (`_set_cudagraph_sizes`).
+    Source: vLLM 0.32, engine/arg_utils.py (defaults by GPU class, then adjusted to the model's length and to chunking).
     """
-    settings = {key: value for key, value in engine.items() if value is not None}
+    settings = {key: value for key, value in stated.items() if value is not None}
+    model_len = _whole(settings.setdefault("max_model_len", model.max_position_embeddings))
     tokens, seqs = _BATCH_DEFAULTS[gpu.vllm_class]
-    model_len = settings.setdefault("max_model_len", model.max_position_embeddings)
-    given_tokens = settings.get("max_num_batched_tokens")
-    if given_tokens is None:
-        if settings.get("enable_chunked_prefill", True) is False and isinstance(model_len, int):
+    if "max_num_batched_tokens" not in settings:
+        if settings.get("enable_chunked_prefill", True) is False:
             tokens = max(tokens, model_len)
-        given_seqs = settings.get("max_num_seqs", seqs)
-        if isinstance(given_seqs, int) and isinstance(model_len, int):
-            tokens = min(tokens, given_seqs * model_len)
-        settings["max_num_batched_tokens"] = tokens
-    if "max_num_seqs" not in settings:
-        batched = settings["max_num_batched_tokens"]
-        settings["max_num_seqs"] = min(seqs, batched) if isinstance(batched, int) else seqs
+        settings["max_num_batched_tokens"] = min(tokens, _whole(settings.get("max_num_seqs", seqs)) * model_len)
+    settings.setdefault("max_num_seqs", min(seqs, _whole(settings["max_num_batched_tokens"])))
     settings.setdefault("max_num_active_seqs", settings["max_num_seqs"])
-    settings["cuda_graph"] = _graph_defaults(settings, gpu)
+    if isinstance(settings.get("cuda_graph", {}), Mapping):
+        settings["cuda_graph"] = _fill_graph(settings, gpu)
     return settings
 
 
-def _graph_defaults(settings: Mapping[str, Any], gpu: GpuSpec) -> Any:
-    stated = settings.get("cuda_graph", {})
-    if not isinstance(stated, Mapping):
-        return stated
-    graph = {key: value for key, value in stated.items() if value is not None}
+def _fill_graph(settings: Mapping[str, Any], gpu: GpuSpec) -> dict[str, Any]:
+    graph = {key: value for key, value in settings.get("cuda_graph", {}).items() if value is not None}
     if settings.get("enforce_eager") is True:
         graph.setdefault("mode", "none")
-    if graph.get("mode") == "none":
-        graph.setdefault("capture_sizes", ())
-    seqs, tokens = settings["max_num_seqs"], settings["max_num_batched_tokens"]
-    if isinstance(seqs, int) and isinstance(tokens, int):
-        graph.setdefault(
-            "capture_sizes", default_capture_sizes(seqs, tokens, 1024 if gpu.is_datacenter_blackwell else 512)
-        )
+    limit = _LARGEST_GRAPH_BLACKWELL if gpu.is_datacenter_blackwell else _LARGEST_GRAPH
+    limit = min(limit, 2 * _whole(settings["max_num_seqs"]), _whole(settings["max_num_batched_tokens"]))
+    graph.setdefault("capture_sizes", () if graph.get("mode") == "none" else capture_sizes(limit))
     return graph
 
 
-def default_capture_sizes(max_num_seqs: int, max_num_batched_tokens: int, limit: int = 512) -> tuple[int, ...]:
-    """Token counts that vLLM 0.32 captures: 1, 2, 4, multiples of 8 below 256, of 16 from there on.
+def _whole(value: object) -> int:
+    """The number, or 1 where the field's own validation is going to refuse it."""
+    with suppress(ValueError):
+        return parse_count(value)
+    return 1
 
-    `limit` is 512, or 1024 on data-centre Blackwell; twice `max_num_seqs` and the batched tokens cap it too.
-    """
-    largest = min(2 * max_num_seqs, limit, max_num_batched_tokens)
-    sizes = (1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16))
-    return tuple(size for size in sizes if size <= largest)
+
+def capture_sizes(largest: int) -> tuple[int, ...]:
+    """Token counts up to `largest` that vLLM 0.32 captures: 1, 2, 4, multiples of 8 below 256, of 16 from there on."""
+    return tuple(size for size in (1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16)) if size <= largest)

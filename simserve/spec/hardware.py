@@ -1,7 +1,7 @@
 """The accelerator: data-sheet numbers, the share of them that kernels reach, and what the host adds.
 
-One profile per device lies in `hardware_profiles/<name>/profile.yaml`; the cost model reads all its constants from here. Peaks are per GPU
-and dense; efficiencies multiply them. `sources` names the origin of each group of numbers.
+One profile per device lies in `hardware_profiles/<name>/profile.yaml`; the cost model reads all its constants from
+here. Peaks are per GPU and dense, efficiencies multiply them, `sources` names the origin of each group of numbers.
 """
 
 import hashlib
@@ -16,7 +16,6 @@ from simserve.spec.quantities import (
     BytesPerSecond,
     Dollars,
     FlopsPerSecond,
-    PositiveCount,
     Seconds,
     Share,
 )
@@ -123,7 +122,7 @@ class GpuSpec(Strict):
 
     @property
     def vllm_class(self) -> str:
-        """Class that decides vLLM's default limits: `xlarge` (>= 160 GB), `large` (>= 70 GiB and not an A100) or `standard`."""
+        """Class that decides vLLM's default limits: `xlarge` (>= 160 GB), `large` (>= 70 GiB, no A100), `standard`."""
         if self.memory >= 160e9:
             return "xlarge"
         return "large" if self.memory >= 70 * 2**30 and "a100" not in self.name.lower() else "standard"
@@ -135,6 +134,6 @@ class GpuSpec(Strict):
 
     @cached_property
     def profile_hash(self) -> str:
-        """Twelve hex digits over every number of the profile; two results with the same hash were computed on the same device."""
+        """Twelve hex digits over every number of the profile: results with the same hash saw the same device."""
         numbers: Mapping[str, object] = self.model_dump(mode="json", exclude={"sources", "provenance"})
         return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,33 +1,29 @@
-"""From a YAML file to a `Scenario`: base files merged, overrides applied, every fault reported with its file, key path and line."""
+"""From a YAML file to a `Scenario`: base files merged, overrides applied, faults reported with file, line and key."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from simserve.spec import resources
+from simserve.spec.catalogue import is_path
 from simserve.spec.complaints import describe
-from simserve.spec.document import Document, Key, KeyPath, Place, parse_document, read_document
+from simserve.spec.document import Document, parse_document, read_document
 from simserve.spec.errors import ScenarioError
+from simserve.spec.overlay import apply_override, merge
 from simserve.spec.scenario import Scenario
-
-_TAGS = ("process", "distribution")
-"""Keys that decide what the others of a mapping mean: where a tag changes, the whole mapping is replaced."""
-
-_SHORTHANDS = {("model",): "config", ("cluster", "gpu"): "base"}
-"""Places where a bare name stands for a mapping with that name under this key."""
 
 
 def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     """Scenario of a YAML file, with overrides such as `cluster.replicas=4` applied in order.
 
+    Files that a scenario names are sought from its own folder, then among those that come with simserve.
+
     Raises:
-        ScenarioError: the file, one of its bases or an override is not a valid scenario; the message names each place and remedy.
+        ScenarioError: the file, one of its bases or an override is not a valid scenario; one line per problem.
     """
-    document = _read_with_base(Path(path), ())
-    return build_scenario(document, overrides)
+    return build_scenario(_read_with_base(Path(path), ()), overrides)
 
 
 def parse_scenario(text: str, overrides: Sequence[str] = (), origin: str = "<text>") -> Scenario:
@@ -36,18 +32,19 @@ def parse_scenario(text: str, overrides: Sequence[str] = (), origin: str = "<tex
     Raises:
         ScenarioError: as `load_scenario`.
     """
-    document = _with_base(parse_document(text, origin), Path.cwd(), ())
-    return build_scenario(document, overrides)
+    return build_scenario(_with_base(parse_document(text, origin), Path.cwd(), ()), overrides)
 
 
-def build_scenario(document: Document, overrides: Iterable[str] = ()) -> Scenario:
-    """Scenario of merged data; keeps the data, so that later overrides resolve defaults anew.
+def build_scenario(document: Document, overrides: Sequence[str] = ()) -> Scenario:
+    """Scenario of merged data, which it remembers, so that later overrides resolve the defaults anew.
 
     Raises:
         ScenarioError: as `load_scenario`.
     """
     for override in overrides:
-        document = _apply_override(document, override)
+        document = apply_override(document, override)
+    if overrides:
+        document = _with_absolute_files(document, Path.cwd())
     try:
         scenario = Scenario.model_validate(document.data)
     except ValidationError as error:
@@ -56,134 +53,62 @@ def build_scenario(document: Document, overrides: Iterable[str] = ()) -> Scenari
     return scenario
 
 
-def _read_with_base(path: Path, seen: tuple[Path, ...]) -> Document:
-    if path.resolve() in seen:
-        raise ScenarioError(f"{path}: is its own base, by way of {' -> '.join(str(p) for p in seen)}")
-    return _with_base(read_document(path), path.parent, (*seen, path.resolve()))
+def _read_with_base(path: Path, readers: tuple[Path, ...]) -> Document:
+    if path.resolve() in readers:
+        raise ScenarioError(f"{path}: is its own base, by way of {', '.join(str(reader) for reader in readers)}")
+    return _with_base(read_document(path), path.parent, (*readers, path.resolve()))
 
 
-def _with_base(document: Document, folder: Path, seen: tuple[Path, ...]) -> Document:
+def _with_base(document: Document, folder: Path, readers: tuple[Path, ...]) -> Document:
+    place = document.place(("base",))
     if not isinstance(document.data, dict):
-        raise ScenarioError(
-            f"{document.place(())}: a scenario is a mapping with keys such as model, workload and cluster"
-        )
-    document = _absolute_files(document, folder)
+        raise ScenarioError(f"{place}: a scenario is a mapping with keys such as model, workload and cluster")
+    document = _with_absolute_files(document, folder)
     base = document.data.pop("base", None)
     if base is None:
         return document
-    if not isinstance(base, str):
-        raise ScenarioError(f"{document.place(('base',))}: base: expected the path of another scenario, got {base!r}")
-    path = _sought(base, folder, "scenarios")
+    path = _base_path(base, folder) if isinstance(base, str) else None
     if path is None:
-        raise ScenarioError(
-            f"{document.place(('base',))}: base: no file {base!r} in {folder} nor among simserve's scenarios"
-        )
-    return merge(_read_with_base(path, seen), document)
+        raise ScenarioError(f"{place}: base: expected the path of another scenario, got {base!r}, which is not a file")
+    return merge(_read_with_base(path, readers), document)
 
 
-def _sought(name: str, folder: Path, kind: resources.Kind) -> Path | None:
-    return folder / name if (folder / name).exists() else resources.find(kind, name)
+def _base_path(base: str, folder: Path) -> Path | None:
+    return folder / base if (folder / base).is_file() else resources.find("scenarios", base)
 
 
-def _absolute_files(document: Document, folder: Path) -> Document:
-    """The document with the files it names made independent of where it lies."""
-    data = document.data
-    if isinstance(data.get("workload"), dict):
+def _with_absolute_files(document: Document, folder: Path) -> Document:
+    """The document with the files that it names sought from that folder, so that it may be merged and moved."""
+    data = dict(document.data)
+    if "workload" in data:
         data["workload"] = _absolute_data_files(data["workload"], folder)
-    cluster = data.get("cluster")
-    for holder, key, inner in ((data, "model", "config"), (cluster, "gpu", "base")):
-        if isinstance(holder, dict) and key in holder:
-            if isinstance(holder[key], dict) and inner in holder[key]:
-                holder, key = holder[key], inner
-            holder[key] = _absolute_spec(holder[key], folder)
-    return document
+    if "model" in data:
+        data["model"] = _absolute_spec(data["model"], "config", folder)
+    if isinstance(data.get("cluster"), dict) and "gpu" in data["cluster"]:
+        data["cluster"] = data["cluster"] | {"gpu": _absolute_spec(data["cluster"]["gpu"], "base", folder)}
+    return Document(data, document.places)
 
 
-def _absolute_spec(value: Any, folder: Path) -> Any:
-    looks_like_path = isinstance(value, str) and ("/" in value or value.endswith((".json", ".yaml", ".yml")))
-    return str((folder / value).resolve()) if looks_like_path else value
+def _absolute_spec(value: Any, inner: str, folder: Path) -> Any:
+    """A model or GPU with its path, if it is named by one, made absolute."""
+    if isinstance(value, dict) and inner in value:
+        return value | {inner: _absolute_spec(value[inner], inner, folder)}
+    return str((folder / value).resolve()) if isinstance(value, str) and is_path(value) else value
 
 
 def _absolute_data_files(value: Any, folder: Path) -> Any:
+    """The workload with each `file:` in it made absolute."""
     if isinstance(value, list):
         return [_absolute_data_files(item, folder) for item in value]
     if not isinstance(value, dict):
         return value
-    return {
-        key: _absolute_data_file(item, folder)
-        if key == "file" and isinstance(item, str)
-        else _absolute_data_files(item, folder)
-        for key, item in value.items()
-    }
+    found = {key: _absolute_data_files(item, folder) for key, item in value.items()}
+    return found | {"file": _absolute_data_file(found["file"], folder)} if isinstance(found.get("file"), str) else found
 
 
 def _absolute_data_file(file: str, folder: Path) -> str:
-    """Absolute path; a file of simserve's own scenarios keeps its name there, so that records do not depend on the machine."""
-    path = (folder / file).resolve()
-    own = resources.folder("scenarios").resolve()
-    if path.exists():
-        return path.relative_to(own).as_posix() if path.is_relative_to(own) else str(path)
-    return file if resources.find("scenarios", file) else str(path)
-
-
-def merge(base: Document, change: Document) -> Document:
-    """Deep merge: mappings key by key, everything else replaced by the change."""
-    places = dict(base.places)
-    data = _merged(base.data, change.data, (), places, change.places)
-    return Document(data, places)
-
-
-def _merged(base: Any, change: Any, path: KeyPath, places: dict[KeyPath, Place], new: Mapping[KeyPath, Place]) -> Any:
-    base = _spelled_out(base, change, path)
-    if isinstance(base, dict) and isinstance(change, dict) and not _changes_tag(base, change):
-        merged = dict(base)
-        for key, value in change.items():
-            merged[key] = _merged(base.get(key), value, (*path, key), places, new)
-        places[path] = new.get(path, places.get(path, Place("<scenario>")))
-        return merged
-    for old in [p for p in places if p[: len(path)] == path]:
-        del places[old]
-    places.update({p: place for p, place in new.items() if p[: len(path)] == path})
-    return change
-
-
-def _spelled_out(base: Any, change: Any, path: KeyPath) -> Any:
-    """A bare model or GPU name as the mapping it stands for, where the change adds keys to it."""
-    inner = _SHORTHANDS.get(path)  # type: ignore[call-overload]
-    return (
-        {inner: base} if inner and isinstance(base, str) and isinstance(change, dict) and inner not in change else base
-    )
-
-
-def _changes_tag(base: Mapping[Key, Any], change: Mapping[Key, Any]) -> bool:
-    return any(tag in base and tag in change and base[tag] != change[tag] for tag in _TAGS)
-
-
-def _apply_override(document: Document, override: str) -> Document:
-    place = Place(f"override {override!r}")
-    name, equals, text = override.partition("=")
-    keys = [int(key) if key.isdigit() else key for key in name.strip().split(".")]
-    if not equals or "" in keys:
-        raise ScenarioError(f"{place}: an override reads key.path=value, for example cluster.replicas=4")
-    value = parse_document(text, str(place), line=None).data
-    data = _assigned(document.data, keys, value, (), place)
-    data = _absolute_files(Document(data), Path.cwd()).data
-    path = tuple(keys)
-    places = {p: q for p, q in document.places.items() if p[: len(path)] != path} | {path: place}
-    return replace(document, data=data, places=places)
-
-
-def _assigned(data: Any, keys: Sequence[Key], value: Any, path: KeyPath, place: Place) -> Any:
-    if not keys:
-        return value
-    key, rest = keys[0], keys[1:]
-    data = _spelled_out(data, {key: None}, path)
-    if isinstance(data, list):
-        if not isinstance(key, int) or key >= len(data):
-            raise ScenarioError(
-                f"{place}: {'.'.join(map(str, path))} is a list of {len(data)}: expected a number below that, got {key!r}"
-            )
-        return [_assigned(item, rest, value, (*path, key), place) if i == key else item for i, item in enumerate(data)]
-    if data is not None and not isinstance(data, dict):
-        raise ScenarioError(f"{place}: {'.'.join(map(str, path))} is {data!r}, it has no key {key!r}")
-    return {**(data or {}), key: _assigned((data or {}).get(key), rest, value, (*path, key), place)}
+    """Absolute path; a file among simserve's own keeps its name there, so that records do not depend on the machine."""
+    path, own = (folder / file).resolve(), resources.folder("scenarios").resolve()
+    if path.is_relative_to(own):
+        return path.relative_to(own).as_posix()
+    return file if not path.exists() and resources.find("scenarios", file) else str(path)

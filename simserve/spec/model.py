@@ -1,25 +1,26 @@
 """The model that is served: its shapes, how many parameters they make, and what they weigh in a number format.
 
-The cost model reads shapes from here, the memory ledger weights and KV bytes. Shapes come from a Hugging Face `config.json`
-(`hf_config.py`) and nothing here needs torch or transformers.
+The cost model reads shapes from here, the memory ledger weights and KV bytes. Shapes come from a Hugging Face
+`config.json` by way of `hf_config.py`; nothing here needs torch or transformers.
 """
 
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from simserve.spec.dtypes import bytes_per_element, scale_bytes_per_element
+from simserve.spec.dtypes import bytes_per_element, canonical_dtype, scale_bytes_per_element
 from simserve.spec.quantities import Bytes, Count, PositiveCount
 from simserve.spec.strict import Strict
 
-WeightDtype = Literal["bf16", "fp16", "fp32", "fp8", "int8", "int4", "mxfp4", "nvfp4"]
-KvDtype = Literal["bf16", "fp16", "fp32", "fp8", "int8"]
-ActivationDtype = Literal["bf16", "fp16", "fp32"]
+_canonical = BeforeValidator(canonical_dtype)
+WeightDtype = Annotated[Literal["bf16", "fp16", "fp32", "fp8", "int8", "int4", "mxfp4", "nvfp4"], _canonical]
+KvDtype = Annotated[Literal["bf16", "fp16", "fp32", "fp8", "int8"], _canonical]
+ActivationDtype = Annotated[Literal["bf16", "fp16", "fp32"], _canonical]
 
 
 class ModelSpec(Strict):
-    """Shapes and number formats of a decoder-only transformer; counts are per whole model, before tensor parallelism."""
+    """Shapes and number formats of a decoder-only transformer, whole: before tensor parallelism."""
 
     name: str
     source: str = ""
@@ -77,7 +78,7 @@ class ModelSpec(Strict):
 
     @property
     def is_mla(self) -> bool:
-        """Whether attention caches one compressed latent per token instead of keys and values (DeepSeek-V2, arXiv 2405.04434)."""
+        """Whether a token caches one compressed latent in place of keys and values (DeepSeek-V2, arXiv 2405.04434)."""
         return self.kv_lora_rank > 0
 
     @property
@@ -120,10 +121,9 @@ class ModelSpec(Strict):
     @property
     def _mla_parameters(self) -> int:
         qk_dim = self.num_heads * (self.qk_nope_head_dim + self.qk_rope_head_dim)
-        if self.q_lora_rank:
-            query = self.q_lora_rank * (self.hidden_size + qk_dim + 1)
-        else:
-            query = self.hidden_size * qk_dim
+        # Without a low rank the query projects from the hidden size itself; with it there is a norm in between.
+        rank = self.q_lora_rank
+        query = rank * (self.hidden_size + qk_dim + 1) if rank else self.hidden_size * qk_dim
         latent = self.hidden_size * (self.kv_lora_rank + self.qk_rope_head_dim) + self.kv_lora_rank
         expand = self.kv_lora_rank * self.num_heads * (self.qk_nope_head_dim + self.v_head_dim)
         return query + latent + expand + self.num_heads * self.v_head_dim * self.hidden_size

@@ -1,7 +1,7 @@
-"""The one door for numbers with units: text such as `80GiB`, `3.35TB/s`, `10 min` or `$2.50` becomes an SI float, or is refused.
+"""The one door for numbers with units: text such as `80GiB`, `3.35TB/s`, `10 min` or `$2.50` becomes an SI float.
 
-Every field of a scenario or a profile names its unit through one of the types at the end. quantiphy reads the number and its prefix; what
-it may read is a whitelist, since `10 min` would be 10 milli-inches and `1 Gb/s` leaves open whether bits are meant.
+Every field of a scenario or a profile names its unit through one of the types at the end. quantiphy reads number and
+prefix; what it may read is a whitelist, since to it `10 min` is ten milli-inches and `1 m` a thousandth of nothing.
 """
 
 import math
@@ -17,20 +17,20 @@ from quantiphy import Quantity
 Parsed = TypeVar("Parsed")
 
 _DECIMAL = ("", "k", "M", "G", "T")
-_BINARY = ("Ki", "Mi", "Gi", "Ti")
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 _SPELLINGS: dict[str, tuple[str, ...]] = {
     "s": ("s", "ms", "us", "µs", "ns", "min", "h"),
-    "B": tuple(f"{prefix}B" for prefix in _DECIMAL + _BINARY),
-    "B/s": tuple(f"{prefix}B/s" for prefix in _DECIMAL + _BINARY),
+    "B": tuple(f"{prefix}B" for prefix in (*_DECIMAL, *_BINARY)),
+    "B/s": tuple(f"{prefix}B/s" for prefix in (*_DECIMAL, *_BINARY)),
     "FLOP/s": tuple(f"{prefix}FLOP/s" for prefix in (*_DECIMAL, "P")),
     "%": ("%",),
     "$": ("$",),
 }
 """Unit of a field -> the spellings accepted there. `%` is the unit of shares: 92 % and 0.92 are the same number."""
 
-_FACTORS = {"min": 60.0, "h": 3600.0, "%": 0.01, "$": 1.0}
-"""Units that are not an SI prefix on the field's unit."""
+_FACTORS = {"min": "60", "h": "3600", "%": "0.01", "$": "1"}
+"""Units that are not an SI prefix on the field's unit, and what they multiply by."""
 
 _NOUNS = {
     "s": "a time such as 500 ms, 2 s or 10 min",
@@ -42,16 +42,16 @@ _NOUNS = {
 }
 
 _NUMBER = r"[+-]?(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:[eE][+-]?\d+)?"
-_TEXT = re.compile(rf"(\$?)\s*({_NUMBER})\s*(\S*)")
+_TEXT = re.compile(rf"(\$?)\s*({_NUMBER})\s*(.*)")
 
 
 def parse_quantity(value: object, unit: str) -> float:
-    """SI value of a number or of text with a unit of the field's kind.
+    """SI value of a number, or of text with a unit of the field's kind.
 
     `unit` is one of `s B B/s FLOP/s % $`. A plain number is taken as SI (and, for `%`, as a fraction).
 
     Raises:
-        ValueError: not a number, not finite, or a unit that is not in the whitelist of this kind.
+        ValueError: not a number, not finite, or a unit outside the whitelist of this kind.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"expected {_NOUNS[unit]}, got {value!r}")
@@ -73,79 +73,53 @@ def _parse_text(text: str, unit: str) -> float:
     if spelling not in _SPELLINGS[unit] or (dollar and spelling != "$"):
         raise ValueError(f"expected {_NOUNS[unit]}, got {text!r}: {_unit_remedy(spelling, unit)}")
     if spelling in _FACTORS:
-        return _scaled(number, _FACTORS[spelling])
+        # In decimal, so that 92 % is the float 0.92 itself.
+        return float(Decimal(number) * Decimal(_FACTORS[spelling]))
     return float(Quantity(f"{number} {spelling}", binary=True))
 
 
-def _scaled(number: str, factor: float) -> float:
-    """Product in decimal, so that 92 % is the float 0.92 itself."""
-    return float(Decimal(number) * Decimal(str(factor)))
-
-
 def _unit_remedy(spelling: str, unit: str) -> str:
-    if spelling.rstrip("/s").endswith("b") and unit in {"B", "B/s"}:
+    if unit in {"B", "B/s"} and re.fullmatch(r"[kKMGT]?i?b(it)?s?(/s|ps)?", spelling):
         return "is b bits or bytes? Write B for bytes"
     by_case = {known.lower(): known for known in _SPELLINGS[unit]}
-    near = by_case.get(spelling.lower()) or by_case.get(
-        spelling.lower().replace("flops", "flop/s").replace("bps", "b/s")
-    )
+    lower = re.sub(r"flops?$", "flop/s", spelling.lower()).replace("bps", "b/s").replace(" ", "")
     known = ", ".join(name for name in _SPELLINGS[unit] if name != "µs")
-    return f"did you mean {near}?" if near else f"its unit must be one of {known}"
+    return f"did you mean {by_case[lower]}?" if lower in by_case else f"its unit must be one of {known}"
 
 
 def format_quantity(value: float, unit: str) -> str:
-    """Shortest readable text that `parse_quantity` reads back as the very same float."""
+    """Short readable text that `parse_quantity` reads back as the very same float."""
+    exact = Decimal(repr(float(value)))
     if unit == "$":
-        return f"${_plain(Decimal(repr(value)))}" if value >= 0 else f"{_plain(Decimal(repr(value)))} $"
+        return f"{_digits(exact)} $"
     if unit == "%":
-        return repr(value)
-    if unit == "B" and value >= 2**20 and value % 2**20 == 0:
-        return _binary(value)
-    return _prefixed(Decimal(repr(value)), unit)
+        return _digits(exact)
+    decimal = _decimal_text(exact, unit)
+    return min(decimal, _binary_text(value), key=len) if unit == "B" and value >= 2**10 else decimal
 
 
-def _binary(value: float) -> str:
-    for power, prefix in ((40, "Ti"), (30, "Gi"), (20, "Mi")):
-        count = Decimal(int(value)) / Decimal(2**power)
-        if (
-            value >= 2**power
-            and len(text := _plain(count)) <= 8
-            and float(Quantity(f"{text} {prefix}B", binary=True)) == value
-        ):
-            return f"{text} {prefix}B"
-    return _prefixed(Decimal(repr(value)), "B")
-
-
-def _prefixed(value: Decimal, unit: str) -> str:
-    small = (("m", -3), ("u", -6), ("n", -9)) if unit == "s" else ()
-    large = (("T", 12), ("G", 9), ("M", 6), ("k", 3)) if unit != "s" else ()
-    for prefix, exponent in (*large, ("", 0), *small):
+def _decimal_text(value: Decimal, unit: str) -> str:
+    prefixes = (("", 0), ("m", -3), ("u", -6), ("n", -9)) if unit == "s" else (("T", 12), ("G", 9), ("M", 6), ("k", 3))
+    for prefix, exponent in prefixes:
         if abs(value) >= Decimal(1).scaleb(exponent):
-            return f"{_plain(value.scaleb(-exponent))} {prefix}{unit}"
-    return f"{value} {unit}"
+            return f"{_digits(value.scaleb(-exponent))} {prefix}{unit}"
+    return f"{_digits(value)} {unit}"
 
 
-def _plain(value: Decimal) -> str:
-    """Decimal digits without an exponent where that stays short."""
+def _binary_text(value: float) -> str:
+    prefix, power = max((item for item in _BINARY.items() if value >= 2 ** item[1]), key=lambda item: item[1])
+    text = f"{_digits(round(Decimal(value) / 2**power, 3))} {prefix}B"
+    return text if parse_quantity(text, "B") == value else f"{value!r} B"
+
+
+def _digits(value: Decimal) -> str:
+    """Decimal digits, without an exponent where that stays short."""
     text = f"{value.normalize():f}"
-    return text if len(text) <= 20 else str(value)
-
-
-def parse_count(value: object) -> int:
-    """Whole number; `1e3` counts as one, a flag or text does not.
-
-    Raises:
-        ValueError: not a whole number.
-    """
-    if isinstance(value, str) and re.fullmatch(_NUMBER, value.strip()):
-        value = float(value.replace("_", ""))
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
-        raise ValueError(f"expected a whole number, got {value!r}")
-    return int(value)
+    return text if len(text) <= 20 else str(value.normalize())
 
 
 def parse_number(value: object) -> float:
-    """Finite plain number without a unit.
+    """Finite plain number.
 
     Raises:
         ValueError: not a number, not finite, or followed by a unit.
@@ -157,8 +131,25 @@ def parse_number(value: object) -> float:
     return float(value)
 
 
-def _refusing(parse: Callable[[Any], Parsed]) -> Callable[[Any], Parsed]:
-    """The parser, its ValueError turned into the message of the field without pydantic's prefix."""
+def parse_count(value: object) -> int:
+    """Whole number; `1e3` is one, a flag or other text is not.
+
+    Raises:
+        ValueError: not a whole number.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    try:
+        number = parse_number(value)
+    except ValueError:
+        number = math.nan
+    if not number.is_integer():
+        raise ValueError(f"expected a whole number, got {value!r}")
+    return int(number)
+
+
+def _refusing(parse: Callable[[Any], Parsed]) -> BeforeValidator:
+    """Validator of a field whose complaint is the parser's own text."""
 
     def validate(value: object) -> Parsed:
         try:
@@ -166,26 +157,32 @@ def _refusing(parse: Callable[[Any], Parsed]) -> Callable[[Any], Parsed]:
         except ValueError as error:
             raise PydanticCustomError("quantity", "{reason}", {"reason": str(error)}) from None
 
-    return validate
+    return BeforeValidator(validate)
 
 
 def _quantity(unit: str) -> tuple[BeforeValidator, PlainSerializer, WithJsonSchema]:
     return (
-        BeforeValidator(_refusing(lambda value: parse_quantity(value, unit))),
+        _refusing(lambda value: parse_quantity(value, unit)),
         PlainSerializer(lambda value: format_quantity(value, unit), return_type=str, when_used="json"),
         WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}], "description": _NOUNS[unit]}),
     )
 
 
 Seconds = Annotated[float, *_quantity("s"), Field(ge=0)]
+PositiveSeconds = Annotated[float, *_quantity("s"), Field(gt=0)]
 Bytes = Annotated[float, *_quantity("B"), Field(ge=0)]
+PositiveBytes = Annotated[float, *_quantity("B"), Field(gt=0)]
 BytesPerSecond = Annotated[float, *_quantity("B/s"), Field(gt=0)]
 FlopsPerSecond = Annotated[float, *_quantity("FLOP/s"), Field(gt=0)]
 Dollars = Annotated[float, *_quantity("$"), Field(ge=0)]
-Share = Annotated[float, *_quantity("%"), Field(ge=0, le=1)]
-"""Fraction between 0 and 1; `92 %` is 0.92."""
-Number = Annotated[float, BeforeValidator(_refusing(parse_number))]
-PositiveNumber = Annotated[float, BeforeValidator(_refusing(parse_number)), Field(gt=0)]
-Integer = Annotated[int, BeforeValidator(_refusing(parse_count))]
-Count = Annotated[int, BeforeValidator(_refusing(parse_count)), Field(ge=0)]
-PositiveCount = Annotated[int, BeforeValidator(_refusing(parse_count)), Field(ge=1)]
+
+_share = (_refusing(lambda value: parse_quantity(value, "%")), _quantity("%")[2])
+Share = Annotated[float, *_share, Field(ge=0, le=1)]
+"""Fraction from 0 to 1; `92 %` is 0.92."""
+PositiveShare = Annotated[float, *_share, Field(gt=0, le=1)]
+
+Number = Annotated[float, _refusing(parse_number)]
+PositiveNumber = Annotated[float, _refusing(parse_number), Field(gt=0)]
+Integer = Annotated[int, _refusing(parse_count)]
+Count = Annotated[int, _refusing(parse_count), Field(ge=0)]
+PositiveCount = Annotated[int, _refusing(parse_count), Field(ge=1)]

@@ -1,9 +1,9 @@
 """Where the files that come with simserve lie: hardware profiles, scenarios and model configurations.
 
-A wheel carries `hardware_profiles/` and `scenarios/` inside the package; a checkout has them at its root. This is the only place that knows.
+A wheel carries `hardware_profiles/` and `scenarios/` inside the package, a checkout has them at its root. This is the
+only place that knows.
 """
 
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -29,17 +29,14 @@ def folder(kind: Kind) -> Path:
 
 
 def find(kind: Kind, name: str) -> Path | None:
-    """File or folder of that name and kind, or None; `name` may hold folders (`traces/azure_conv_2023.csv`), never `..`."""
+    """File or folder of that kind and name, which may hold folders (`traces/azure_conv_2023.csv`) but not leave it."""
     path = folder(kind) / name
     inside = path.resolve().is_relative_to(folder(kind).resolve())
     return path if inside and path.exists() else None
 
 
-def names(kind: Kind) -> Iterator[str]:
+def names(kind: Kind) -> list[str]:
     """Names of that kind in alphabetical order: profiles by folder, models and scenarios by file without suffix."""
-    suffix = {"models": ".json", "scenarios": ".yaml", "hardware_profiles": ""}[kind]
-    for path in sorted(folder(kind).iterdir()):
-        if suffix and path.suffix == suffix:
-            yield path.stem
-        elif not suffix and (path / "profile.yaml").is_file():
-            yield path.name
+    if kind == "hardware_profiles":
+        return sorted(path.parent.name for path in folder(kind).glob("*/profile.yaml"))
+    return sorted(path.stem for path in folder(kind).glob("*.json" if kind == "models" else "*.yaml"))

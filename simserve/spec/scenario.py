@@ -1,17 +1,17 @@
-"""The whole question: one model, one workload, one fleet, one engine. What the simulation reads, with every default resolved."""
+"""The whole question: one model, one workload, one fleet, one engine, with every default resolved."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import yaml
-from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from simserve.spec.catalogue import resolve_gpu, resolve_model
 from simserve.spec.cluster import ClusterSpec
+from simserve.spec.deployable import problems
 from simserve.spec.document import Document
-from simserve.spec.engine import EngineSpec, engine_defaults
+from simserve.spec.engine import EngineSpec, fill_engine
 from simserve.spec.errors import ScenarioError
 from simserve.spec.model import ModelSpec
 from simserve.spec.quantities import Count
@@ -22,7 +22,7 @@ from simserve.spec.workload import WorkloadSpec
 
 
 class Scenario(Strict):
-    """A question, complete: nothing the simulation needs is left to a default elsewhere."""
+    """A question, complete: nothing that the simulation needs is left to a default elsewhere."""
 
     name: str = "scenario"
     description: str = ""
@@ -30,70 +30,64 @@ class Scenario(Strict):
     model: ModelSpec
     workload: WorkloadSpec
     cluster: ClusterSpec
-    engine: EngineSpec = Field(default_factory=dict, validate_default=True)  # type: ignore[arg-type]
-    cost: CostSpec = Field(default_factory=dict, validate_default=True)  # type: ignore[arg-type]
+    engine: EngineSpec = Field(default_factory=dict, validate_default=True)
+    cost: CostSpec = Field(default_factory=dict, validate_default=True)
     slo: SloSpec | None = None
     run: RunSpec = RunSpec()
 
     _document: Document | None = PrivateAttr(default=None)
 
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
+
     @field_validator("model", mode="before")
     @classmethod
     def _find_model(cls, value: Any) -> Any:
-        return _custom(resolve_model, value)
+        return _resolved(resolve_model, value)
 
     @field_validator("cluster", mode="before")
     @classmethod
     def _find_gpu(cls, value: Any) -> Any:
         if isinstance(value, Mapping) and "gpu" in value:
-            return {**value, "gpu": _custom(resolve_gpu, value["gpu"], key="gpu")}
+            return {**value, "gpu": _resolved(resolve_gpu, value["gpu"], key="gpu")}
         return value
 
     @field_validator("engine", mode="before")
     @classmethod
     def _fill_engine(cls, value: Any, info: ValidationInfo) -> Any:
-        if "model" not in info.data or "cluster" not in info.data:
-            raise PydanticCustomError("skipped", "waits for the model and the GPU")
-        value = {} if value is None else value
-        return (
-            engine_defaults(value, info.data["model"], info.data["cluster"].gpu)
-            if isinstance(value, Mapping)
-            else value
-        )
+        value = _section(value, info, "model", "cluster")
+        return fill_engine(value, info.data["model"], info.data["cluster"].gpu) if isinstance(value, Mapping) else value
 
     @field_validator("cost", mode="before")
     @classmethod
     def _fill_host(cls, value: Any, info: ValidationInfo) -> Any:
-        if "cluster" not in info.data:
-            raise PydanticCustomError("skipped", "waits for the GPU")
-        value = {} if value is None else value
-        if not isinstance(value, Mapping):
+        value = _section(value, info, "cluster")
+        host = value.get("host") or {} if isinstance(value, Mapping) else None
+        if not isinstance(host, Mapping):
             return value
-        stated = value.get("host")
-        if stated is not None and not isinstance(stated, Mapping):
-            return value
-        return {**value, "host": {**info.data["cluster"].gpu.host.model_dump(), **(stated or {})}}
+        return {**value, "host": {**info.data["cluster"].gpu.host.model_dump(), **host}}
 
     @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def _deployable(self) -> Self:
+        found = list(problems(self.model, self.cluster, self.engine))
+        if found:
+            raise PydanticCustomError("not_deployable", "cannot be deployed", {"problems": found})
         return self
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Scenario) and all(
-            getattr(self, name) == getattr(other, name) for name in type(self).model_fields
-        )
-
-    __hash__: ClassVar[None] = None  # type: ignore[assignment]
+        if not isinstance(other, Scenario):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in type(self).model_fields)
 
     def remember(self, document: Document) -> None:
-        """Keep the data as written, so that `with_overrides` resolves defaults anew."""
-        object.__setattr__(self, "__pydantic_private__", {"_document": document})
+        """Keep the data as written, so that `with_overrides` can resolve the defaults anew."""
+        assert self.__pydantic_private__ is not None
+        self.__pydantic_private__["_document"] = document
 
     def with_overrides(self, overrides: Sequence[str]) -> "Scenario":
-        """This scenario with `a.b.c=value` applied to what was written; defaults follow (another GPU brings its own limits).
+        """This scenario with `a.b.c=value` applied to what was written; defaults follow: another GPU brings its own.
 
         Raises:
-            ScenarioError: the result is not a valid scenario.
+            ScenarioError: an override is malformed, or the result is not a valid scenario.
         """
         from simserve.spec.load import build_scenario, parse_scenario
 
@@ -102,14 +96,27 @@ class Scenario(Strict):
         return build_scenario(self._document, overrides)
 
     def to_yaml(self) -> str:
-        """Resolved YAML: every value spelled out, no file needed beside traces; loads again to an equal scenario."""
-        return yaml.safe_dump(
-            self.model_dump(mode="json", by_alias=True), sort_keys=False, allow_unicode=True, width=160
-        )
+        """Every value spelled out, no file needed beside those of data; loads again to an equal scenario."""
+        data = _with_whole_keys(self.model_dump(mode="json", by_alias=True))
+        return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
 
 
-def _custom(resolve: Any, value: Any, **context: str) -> Any:
+def _section(value: Any, info: ValidationInfo, *needed: str) -> Any:
+    """The section as it stands; silent where a section that it depends on is already in error."""
+    if any(name not in info.data for name in needed):
+        raise PydanticCustomError("skipped", "waits for {needed}", {"needed": ", ".join(needed)})
+    return value
+
+
+def _resolved(resolve: Callable[[Any], Any], value: Any, **context: str) -> Any:
     try:
         return resolve(value)
     except ScenarioError as error:
         raise PydanticCustomError("unresolved", "{reason}", {"reason": str(error), **context}) from None
+
+
+def _with_whole_keys(value: Any) -> Any:
+    """JSON data with the whole numbers among its keys restored."""
+    if isinstance(value, dict):
+        return {int(key) if key.isdigit() else key: _with_whole_keys(item) for key, item in value.items()}
+    return [_with_whole_keys(item) for item in value] if isinstance(value, list) else value

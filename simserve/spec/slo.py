@@ -1,27 +1,25 @@
-"""The service level objective: what share of requests must meet which latencies."""
+"""The service level objective: what share of the requests must keep which latencies."""
 
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from simserve.spec.quantities import Number, Seconds
+from simserve.spec.quantities import Number, PositiveSeconds
 from simserve.spec.strict import Strict
-
-Limit = Annotated[Seconds, Field(gt=0)]
 
 
 class SloSpec(Strict):
     """Upper limits of latencies, met when this percentile of the requests keeps all that are stated."""
 
     percentile: Annotated[Number, Field(gt=0, lt=100)] = 95.0
-    ttft: Limit | None = None
+    ttft: PositiveSeconds | None = None
     """Time to first token, at the client."""
-    tpot: Limit | None = None
+    tpot: PositiveSeconds | None = None
     """Time per output token after the first."""
-    itl: Limit | None = None
+    itl: PositiveSeconds | None = None
     """Gap between two tokens."""
-    e2el: Limit | None = None
+    e2el: PositiveSeconds | None = None
     """Arrival to last token."""
 
     @model_validator(mode="after")

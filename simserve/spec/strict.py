@@ -1,7 +1,7 @@
-"""The base of everything a user writes: frozen, and a key that is not known is refused with the nearest one that is.
+"""The base of everything a user writes: frozen, and a key that is not known is refused together with the nearest one.
 
-A key that the design names but that nothing computes yet is listed in `NOT_MODELLED` of its section and refused in those words, so that no
-setting is ever taken in and ignored.
+What the design names but nothing computes yet is listed in `NOT_MODELLED` of its section and refused in those words, so
+that no setting is ever taken in and ignored.
 """
 
 import difflib
@@ -22,29 +22,40 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 class Strict(BaseModel):
     """Immutable section of a scenario or profile that knows all its keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     NOT_MODELLED: ClassVar[Mapping[str, str]] = {}
-    """Key -> what it would be; refused as "not modelled yet"."""
+    """`key`, or `key=value`, of a setting that nothing computes yet -> what it would be."""
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_unknown_keys(cls, data: Any) -> Any:
-        if isinstance(data, Mapping):
-            known = {field.alias or name for name, field in cls.model_fields.items()}
-            for key in data:
-                if key in cls.NOT_MODELLED:
-                    if data[key] is not None:
-                        raise PydanticCustomError(
-                            "not_modelled", "{what} is not modelled yet", {"what": cls.NOT_MODELLED[key], "key": key}
-                        )
-                elif key not in known and key not in cls.model_fields:
-                    raise PydanticCustomError("unknown_key", "{reason}", {"reason": _unknown(key, known), "key": key})
-            return {key: value for key, value in data.items() if key not in cls.NOT_MODELLED}
-        return data
+    def _know_all_keys(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        known = cls.keys()
+        for key, value in data.items():
+            what = cls.NOT_MODELLED.get(str(key)) or cls.NOT_MODELLED.get(f"{key}={value}")
+            if what and value is not None:
+                raise PydanticCustomError("not_modelled", "{what} is not modelled yet", {"what": what, "key": str(key)})
+            if not what and key not in known:
+                reason = unknown("key", str(key), known)
+                raise PydanticCustomError("unknown_key", "{reason}", {"reason": reason, "key": str(key)})
+        return {key: value for key, value in data.items() if key in known and not cls._is_default(key, value)}
+
+    @classmethod
+    def _is_default(cls, key: str, value: object) -> bool:
+        """Whether the value is null in a field that has a default; so `null` takes a setting of a base file back."""
+        fields = (field for name, field in cls.model_fields.items() if (field.alias or name) == key)
+        return value is None and not next(fields).is_required()
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        """Names of the fields as a user writes them."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
 
 
-def _unknown(key: object, known: set[str]) -> str:
-    near = nearest(str(key), known)
-    remedy = f"did you mean {near!r}?" if near else f"known here: {', '.join(sorted(known))}"
-    return f"unknown key {str(key)!r}, {remedy}"
+def unknown(kind: str, word: str, known: Iterable[str]) -> str:
+    """What to say of a word that is not among the known ones."""
+    known = list(known)
+    near = nearest(word, known)
+    return f"unknown {kind} {word!r}, " + (f"did you mean {near!r}?" if near else f"known: {', '.join(known)}")

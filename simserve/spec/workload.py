@@ -1,13 +1,24 @@
-"""What the clients send: when requests arrive and how long their prompts and answers are. `simserve.workload` turns it into columns."""
+"""What the clients send: when requests arrive and how long their prompts and answers are.
+
+`simserve.workload` turns this into columns of requests.
+"""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simserve.spec import resources
-from simserve.spec.quantities import Count, Integer, PositiveCount, PositiveNumber, Seconds, Share
+from simserve.spec.quantities import (
+    Count,
+    Integer,
+    PositiveCount,
+    PositiveNumber,
+    PositiveSeconds,
+    PositiveShare,
+    Seconds,
+)
 from simserve.spec.slo import SloSpec
 from simserve.spec.strict import Strict
 
@@ -66,7 +77,7 @@ class Stage(Strict):
     """Part of a piecewise load."""
 
     rate: PositiveNumber
-    duration: Seconds
+    duration: PositiveSeconds
 
 
 class Piecewise(Strict):
@@ -83,7 +94,10 @@ class AllAtOnce(Strict):
 
 
 class ClosedLoop(Strict):
-    """A fixed number of users, each of whom sends the next request after the answer to the last. Latency is bounded by construction here."""
+    """A fixed number of users, each of whom sends the next request after the answer to the last.
+
+    Latency is bounded by construction here: it says nothing about an open load.
+    """
 
     process: Literal["closed_loop"]
     users: PositiveCount
@@ -202,7 +216,7 @@ class TraceSpec(Strict):
 
     file: str
     format: Literal["azure", "csv", "jsonl", "vllm_bench"]
-    """`azure`: the Azure LLM traces; `csv` and `jsonl`: arrival, input_len, output_len; `vllm_bench`: detailed result of `vllm bench serve`."""
+    """`azure`: the Azure LLM traces; `csv`, `jsonl`: our own; `vllm_bench`: detailed result of `vllm bench serve`."""
     limit: PositiveCount | None = None
     """Rows taken."""
     offset: Count = 0
@@ -221,7 +235,7 @@ class ClassSpec(Strict):
     """A share of the requests with its own lengths, priority and objective; what it leaves out is the workload's."""
 
     name: Annotated[str, Field(min_length=1)]
-    share: Annotated[Share, Field(gt=0)]
+    share: PositiveShare
     priority: Integer = 0
     """Greater is less important, as in vLLM."""
     slo: SloSpec | None = None
@@ -244,18 +258,18 @@ class SessionsSpec(Strict):
 class WorkloadSpec(Strict):
     """Requests of one run."""
 
-    NOT_MODELLED = {"client": "a client with timeouts and retries"}
+    NOT_MODELLED: ClassVar = {"client": "a client with timeouts and retries"}
 
     arrivals: Arrivals | None = None
     input: LengthSpec | None = None
-    """Prompt tokens."""
+    """Prompt tokens; in sessions the new tokens of a turn."""
     output: LengthSpec | None = None
     """Generated tokens."""
     max_tokens: LengthSpec | None = None
     """Limit that the scheduler knows; the output length where it is left out, as with `ignore_eos`."""
     shared_prefix: SharedPrefix | None = None
     num_requests: PositiveCount | None = None
-    duration: Annotated[Seconds, Field(gt=0)] | None = None
+    duration: PositiveSeconds | None = None
     """Arrivals after this are not sent."""
     trace: TraceSpec | None = None
     classes: tuple[ClassSpec, ...] = ()
@@ -264,45 +278,46 @@ class WorkloadSpec(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         problem = self._trace_problem() if self.trace else self._synthetic_problem()
-        problem = problem or self._classes_problem() or self._sessions_problem()
+        problem = problem or self._classes_problem()
         if problem:
             raise PydanticCustomError("workload", "{problem}", {"problem": problem})
         return self
 
     def _trace_problem(self) -> str | None:
-        for key in ("input", "output", "max_tokens", "shared_prefix", "sessions"):
-            if getattr(self, key) is not None:
-                return f"a trace gives the lengths, {key} beside it would be ignored: remove one of them"
-        if self.num_requests is not None:
-            return "a trace gives the requests: use trace.limit in place of num_requests"
-        if self.arrivals is not None and self.arrivals.process == "piecewise":
-            return None
+        lengths = [key for key in ("input", "output", "max_tokens", "shared_prefix") if getattr(self, key)]
+        lengths += [
+            f"classes[{c.name}]" for c in self.classes if c.input or c.output or c.max_tokens or c.shared_prefix
+        ]
+        if lengths or self.sessions:
+            return (
+                f"the trace gives lengths and sessions: {', '.join(lengths) or 'sessions'} beside it would be ignored"
+            )
+        if self.num_requests is not None or self.duration is not None:
+            return "the trace gives the requests: trace.limit takes fewer of them, not num_requests or duration"
         return None
 
     def _synthetic_problem(self) -> str | None:
         if self.arrivals is None:
-            return "needs arrivals (for example {process: poisson, rate: 8}) or a trace"
+            return "needs arrivals, for example {process: poisson, rate: 8}, or a trace"
         if (self.num_requests is None) == (self.duration is None):
-            return "state exactly one of num_requests and duration (null takes one of them back)"
-        for key in ("input", "output"):
-            if getattr(self, key) is None and not (self.classes and all(getattr(c, key) for c in self.classes)):
-                return f"needs {key}, for example {key}: {{distribution: lognormal, mean: 512, cv: 1.0}}"
-        if self.duration is not None and self.arrivals.process == "all_at_once":
-            return "all_at_once needs num_requests: all requests arrive at time 0"
-        return None
+            return "state exactly one of num_requests and duration (null takes one back)"
+        process = self.arrivals.process
+        if self.duration is not None and process in {"all_at_once", "closed_loop"}:
+            return f"{process} needs num_requests in place of duration; run.max_time ends a run earlier"
+        if self.duration is not None and getattr(self.arrivals, "normalize", False):
+            return "arrivals.normalize puts the last of num_requests at its expected time: not with duration"
+        if self.sessions and process == "closed_loop":
+            return "sessions have a think time of their own: give their first turns open arrivals, not closed_loop"
+        missing = [key for key in ("input", "output") if not self._is_drawn(key)]
+        return f"needs {' and '.join(missing)}, for example {missing[0]}: 512" if missing else None
+
+    def _is_drawn(self, key: str) -> bool:
+        in_classes = bool(self.classes) and all(getattr(c, key) for c in self.classes)
+        return in_classes or getattr(self, key) is not None
 
     def _classes_problem(self) -> str | None:
         names = [c.name for c in self.classes]
         if len(set(names)) < len(names):
             return f"classes need different names, got {', '.join(names)}"
         total = sum(c.share for c in self.classes)
-        if self.classes and abs(total - 1) > 1e-6:
-            return f"the shares of the classes add up to {total:g}, not to 1"
-        if self.trace and any(c.input or c.output or c.max_tokens or c.shared_prefix for c in self.classes):
-            return "a trace gives the lengths, those of classes would be ignored: remove one of them"
-        return None
-
-    def _sessions_problem(self) -> str | None:
-        if self.sessions and self.arrivals and self.arrivals.process == "closed_loop":
-            return "sessions have their own think time: give them open arrivals (of first turns), not closed_loop"
-        return None
+        return f"the shares of the classes add up to {total:g}, not to 1" if names and abs(total - 1) > 1e-6 else None

@@ -1,0 +1,64 @@
+"""Settings that are right one by one and impossible together: what vLLM refuses at start-up is refused here too.
+
+Whether the weights and the KV cache fit is the memory ledger's to say, in `simserve.cost`.
+"""
+
+from collections.abc import Iterator
+
+from simserve.spec.cluster import ClusterSpec
+from simserve.spec.engine import EngineSpec
+from simserve.spec.model import ModelSpec
+
+Problem = tuple[str, str]
+"""Key path and what is wrong there, with the remedy."""
+
+_GPUS_OF_A_NODE = 8
+
+
+def problems(model: ModelSpec, cluster: ClusterSpec, engine: EngineSpec) -> Iterator[Problem]:
+    """Every contradiction between model, fleet and engine."""
+    yield from _tensor_parallel(model, cluster.tensor_parallel)
+    yield from _lengths(model, engine)
+    yield from _batch(engine)
+    if engine.enforce_eager and engine.cuda_graph.mode != "none":
+        yield "engine.cuda_graph.mode", "would be ignored under enforce_eager: true; state one of them"
+
+
+def _tensor_parallel(model: ModelSpec, ranks: int) -> Iterator[Problem]:
+    key = "cluster.tensor_parallel"
+    if ranks > _GPUS_OF_A_NODE:
+        yield key, f"{ranks} GPUs span more than one node of {_GPUS_OF_A_NODE}, which is not modelled yet"
+    if model.num_heads % ranks:
+        yield key, f"the {model.num_heads} attention heads of {model.name} cannot be cut into {ranks} equal parts"
+    elif max(model.num_kv_heads, ranks) % min(model.num_kv_heads, ranks) and not model.is_mla:
+        yield key, f"the {model.num_kv_heads} KV heads of {model.name} cannot be cut or copied evenly over {ranks} GPUs"
+    for width in {model.intermediate_size, model.moe_intermediate_size}:
+        if width % ranks:
+            yield key, f"the MLP of {model.name}, {width} wide, cannot be cut into {ranks} equal parts"
+
+
+def _lengths(model: ModelSpec, engine: EngineSpec) -> Iterator[Problem]:
+    key = "engine.max_model_len"
+    if engine.max_model_len > model.max_position_embeddings:
+        yield key, f"{engine.max_model_len} is more than the {model.max_position_embeddings} positions of {model.name}"
+    if engine.num_gpu_blocks is None or model.num_window_layers:
+        return
+    # Block 0 is the null block (vLLM 0.32, v1/core/block_pool.py).
+    tokens = (engine.num_gpu_blocks - 1) * engine.block_size
+    if tokens < engine.max_model_len:
+        held = f"num_gpu_blocks {engine.num_gpu_blocks} hold {tokens} tokens, one block being vLLM's null block"
+        yield key, f"{engine.max_model_len} does not fit: {held}; state max_model_len: {tokens} or less, or more blocks"
+
+
+def _batch(engine: EngineSpec) -> Iterator[Problem]:
+    tokens, key = engine.max_num_batched_tokens, "engine.max_num_batched_tokens"
+    if not engine.enable_chunked_prefill and tokens < engine.max_model_len:
+        why = f"{tokens} is less than max_model_len {engine.max_model_len}, and a whole prompt must fit in one step"
+        yield key, f"{why} without chunked prefill: raise it, lower max_model_len, or turn enable_chunked_prefill on"
+    if tokens < engine.max_num_seqs:
+        yield key, f"{tokens} is less than max_num_seqs {engine.max_num_seqs}: each of them needs a token per step"
+    if engine.max_num_active_seqs > engine.max_num_seqs:
+        yield (
+            "engine.max_num_active_seqs",
+            f"{engine.max_num_active_seqs} is more than max_num_seqs {engine.max_num_seqs}",
+        )
