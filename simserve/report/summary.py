@@ -43,6 +43,7 @@ def summarize(result: Result) -> Summary:
             "end": window.end,
             "excluded_requests": window.excluded,
         },
+        "class_names": result.class_names,
         "classes": _classes(result, window, done),
         "memory": dict(result.memory),
         "simulated_time": result.meta.get("duration"),

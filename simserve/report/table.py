@@ -1,0 +1,99 @@
+"""The result as text: the table that `vllm bench serve` prints, then a block of ours in the same style."""
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+WIDTH = 50
+LABEL = 40
+LATENCIES = {
+    "ttft": ("Time to First Token", "TTFT"),
+    "tpot": ("Time per Output Token (excl. 1st token)", "TPOT"),
+    "itl": ("Inter-token Latency", "ITL"),
+    "e2el": ("End-to-end Latency", "E2EL"),
+}
+PERCENTILES = (90, 95, 99)
+MISSING = "n/a"
+
+Value = int | float | str | None
+
+
+def benchmark_table(summary: Mapping[str, Any], percentiles: Sequence[int] = PERCENTILES) -> str:
+    """The console output of a run: vLLM's lines (0.32, benchmarks/serve.py) with these percentiles, then ours.
+
+    A statistic that does not exist is `n/a`.
+    """
+    return "\n".join([*_vllm_lines(summary, percentiles), *_our_lines(summary), "=" * WIDTH])
+
+
+def _vllm_lines(summary: Mapping[str, Any], percentiles: Sequence[int]) -> Iterator[str]:
+    yield _title(" Serving Benchmark Result ", "=")
+    yield _line("Successful requests:", summary["completed"])
+    yield _line("Failed requests:", summary["failed"])
+    if summary["max_concurrency"] is not None:
+        yield _line("Maximum request concurrency:", summary["max_concurrency"])
+    if summary["request_rate"] not in ("inf", None):
+        yield _line("Request rate configured (RPS):", float(summary["request_rate"]))
+    yield _line("Benchmark duration (s):", summary["duration"])
+    yield _line("Total input tokens:", summary["total_input_tokens"])
+    yield _line("Total generated tokens:", summary["total_output_tokens"])
+    yield _line("Request throughput (req/s):", summary["request_throughput"])
+    if summary["request_goodput"] is not None:
+        yield _line("Request goodput (req/s):", summary["request_goodput"])
+    yield _line("Output token throughput (tok/s):", summary["output_throughput"])
+    yield _line("Peak output token throughput (tok/s):", summary["max_output_tokens_per_s"])
+    yield _line("Peak concurrent requests:", float(summary["max_concurrent_requests"]))
+    yield _line("Total token throughput (tok/s):", summary["total_token_throughput"])
+    for key, (title, name) in LATENCIES.items():
+        yield _title(title, "-")
+        yield _line(f"Mean {name} (ms):", summary[f"mean_{key}_ms"])
+        yield _line(f"Median {name} (ms):", summary[f"median_{key}_ms"])
+        for percentile in percentiles:
+            yield _line(f"P{percentile} {name} (ms):", summary[f"p{percentile}_{key}_ms"])
+    yield "=" * WIDTH
+
+
+def _our_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+    yield _title(" Simulation ", "=")
+    yield _line("Saturation:", summary["saturation"])
+    if summary["offered_rate"] is not None:
+        yield _line("Request rate offered (RPS):", summary["offered_rate"])
+    if summary["window"]["warmup"]:
+        yield _line("Requests left out as warm-up:", summary["window"]["excluded_requests"])
+    if summary["statuses"]["unfinished"]:
+        yield _line("Unfinished requests:", summary["statuses"]["unfinished"])
+    yield _line("Mean queue time (ms):", summary["mean_queue_time_ms"])
+    yield _line("P95 queue time (ms):", summary["p95_queue_time_ms"])
+    yield _line("Mean engine TTFT (ms):", summary["mean_engine_ttft_ms"])
+    yield _line("Preemptions:", summary["num_preemptions"])
+    yield _line("Prefix cache hit rate (%):", _percent(summary["prefix_cache_hit_rate"]))
+    yield _line("Peak KV cache usage (%):", _percent(summary["kv_cache_usage_peak"]))
+    yield _line("Output tokens per s and GPU:", summary["tokens_per_s_per_gpu"])
+    yield _line("Output tokens per s and user:", summary["tokens_per_s_per_user"])
+    if summary["price_per_gpu_hour"] is not None:
+        yield _line("Cost per million output tokens ($):", summary["cost_per_million_output_tokens"])
+    yield from _objective_lines(summary)
+    yield from textwrap.wrap(f"Trust: {summary['trust']}", WIDTH)
+
+
+def _objective_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+    for verdict in summary["slo"]:
+        whom = "" if len(summary["slo"]) == 1 else f" of {', '.join(verdict['classes'])}"
+        yield _title(f" Objective{whom} ", "-")
+        yield _line("Requests within all limits (%):", _percent(verdict["attainment"]))
+        for latency, limit in verdict["limits"].items():
+            label = f"P{verdict['percentile']:g} {LATENCIES[latency][1]} <= {limit['limit_ms']:g} ms:"
+            yield _line(label, "met" if limit["met"] else "missed")
+
+
+def _title(text: str, fill: str) -> str:
+    return f"{text:{fill}^{WIDTH}}"
+
+
+def _line(label: str, value: Value) -> str:
+    shown = MISSING if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+    return f"{label:<{LABEL}} {shown:<10}"
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
