@@ -168,21 +168,22 @@ def _quantity(unit: str) -> tuple[BeforeValidator, PlainSerializer, WithJsonSche
     )
 
 
-Seconds = Annotated[float, *_quantity("s"), Field(ge=0)]
-PositiveSeconds = Annotated[float, *_quantity("s"), Field(gt=0)]
-Bytes = Annotated[float, *_quantity("B"), Field(ge=0)]
-PositiveBytes = Annotated[float, *_quantity("B"), Field(gt=0)]
-BytesPerSecond = Annotated[float, *_quantity("B/s"), Field(gt=0)]
-FlopsPerSecond = Annotated[float, *_quantity("FLOP/s"), Field(gt=0)]
-Dollars = Annotated[float, *_quantity("$"), Field(ge=0)]
+# The bound comes first: what stands after it runs before it, so that it sees the parsed number.
+Seconds = Annotated[float, Field(ge=0), *_quantity("s")]
+PositiveSeconds = Annotated[float, Field(gt=0), *_quantity("s")]
+Bytes = Annotated[float, Field(ge=0), *_quantity("B")]
+PositiveBytes = Annotated[float, Field(gt=0), *_quantity("B")]
+BytesPerSecond = Annotated[float, Field(gt=0), *_quantity("B/s")]
+FlopsPerSecond = Annotated[float, Field(gt=0), *_quantity("FLOP/s")]
+Dollars = Annotated[float, Field(ge=0), *_quantity("$")]
 
 _share = (_refusing(lambda value: parse_quantity(value, "%")), _quantity("%")[2])
-Share = Annotated[float, *_share, Field(ge=0, le=1)]
+Share = Annotated[float, Field(ge=0, le=1), *_share]
 """Fraction from 0 to 1; `92 %` is 0.92."""
-PositiveShare = Annotated[float, *_share, Field(gt=0, le=1)]
+PositiveShare = Annotated[float, Field(gt=0, le=1), *_share]
 
 Number = Annotated[float, _refusing(parse_number)]
-PositiveNumber = Annotated[float, _refusing(parse_number), Field(gt=0)]
+PositiveNumber = Annotated[float, Field(gt=0), _refusing(parse_number)]
 Integer = Annotated[int, _refusing(parse_count)]
-Count = Annotated[int, _refusing(parse_count), Field(ge=0)]
-PositiveCount = Annotated[int, _refusing(parse_count), Field(ge=1)]
+Count = Annotated[int, Field(ge=0), _refusing(parse_count)]
+PositiveCount = Annotated[int, Field(ge=1), _refusing(parse_count)]

@@ -6,8 +6,8 @@
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from simserve.spec import resources
 from simserve.spec.quantities import (
@@ -184,9 +184,19 @@ def _check_order(low: int, high: int | None) -> None:
         raise PydanticCustomError("order", "min {low} is larger than max {high}", {"low": low, "high": high})
 
 
-def _constant_from_number(value: Any) -> Any:
+class _OrPlainNumber:
     """A plain number stands for the constant distribution."""
-    return {"distribution": "constant", "value": value} if isinstance(value, int | float) else value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self._constant, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [handler(schema), {"type": "integer", "minimum": 1}]}
+
+    @staticmethod
+    def _constant(value: Any) -> Any:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return {"distribution": "constant", "value": value} if is_number else value
 
 
 LengthSpec = Annotated[
@@ -194,7 +204,7 @@ LengthSpec = Annotated[
         ConstantLength | UniformLength | NormalLength | LognormalLength | EmpiricalLength,
         Field(discriminator="distribution"),
     ],
-    BeforeValidator(_constant_from_number),
+    _OrPlainNumber(),
 ]
 """Distribution of a number of tokens; a plain number is a constant."""
 
