@@ -1,9 +1,10 @@
-"""Recorded traffic: a trace as the workload of a run, at its own times or re-timed by an arrival process."""
+"""Recorded traffic: a trace as the workload of a run, at its own times or re-timed, and a workload as a trace."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simserve.spec.errors import ScenarioError
+from simserve.spec.ticks import to_seconds
 from simserve.spec.workload import ClosedLoop, TraceSpec, WorkloadSpec
 from simserve.workload.arrivals import arrival_times
 from simserve.workload.classes import DEFAULT_CLASS, class_names, class_priorities, draw_classes
@@ -57,6 +58,35 @@ def replay_trace(workload: WorkloadSpec, spec: TraceSpec, seed: int) -> Workload
         users=loop.users if loop else 0,
         skipped_rows=trace.skipped_rows,
     )
+
+
+def trace_of(workload: Workload) -> Trace:
+    """Workload as a trace, which written and replayed gives the very same requests.
+
+    Raises:
+        ScenarioError: a closed loop, whose times the simulation decides, or shared prefixes, which our format lacks.
+    """
+    if workload.users:
+        raise ScenarioError("a closed loop has no arrival times to save as a trace")
+    if np.any(workload.prefix_group >= 0):
+        raise ScenarioError("shared prefixes in a saved trace are not modelled yet")
+    waits = workload.arrival < 0
+    return Trace(
+        number=np.arange(len(workload)),
+        arrival=np.where(waits, np.nan, to_seconds(workload.arrival)),
+        input_len=workload.input_len,
+        output_len=workload.output_len,
+        max_tokens=workload.max_tokens,
+        priority=workload.priority if np.any(workload.priority) else None,
+        class_name=_words(workload.class_names, workload.class_index, len(workload.class_names) > 1),
+        session=np.where(workload.session < 0, "", workload.session.astype(np.str_)),
+        think=np.where(waits, to_seconds(workload.think), np.nan),
+        skipped_rows=workload.skipped_rows,
+    )
+
+
+def _words(names: tuple[str, ...], index: IntArray, wanted: bool) -> NDArray[np.str_]:
+    return np.array(names if wanted else [""] * len(names), dtype=np.str_)[index]
 
 
 def _arrivals(trace: Trace, workload: WorkloadSpec, seed: int) -> FloatArray:

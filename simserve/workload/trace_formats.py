@@ -38,13 +38,15 @@ class Table:
     """Rows of a trace file as columns, in the order in which they are to be taken.
 
     `numbers` says where each row stands: the 1-based line, or the 0-based index of a request where the file has no
-    lines (`place` is the noun). `broken` maps a row to what keeps it from being one. `own_clock` is true where arrivals
-    count from the start of the run, false where they count from an origin of the recorder's.
+    lines (`place` is the noun). `broken` maps a row to what keeps it from being one. `fields` maps a column to the name
+    and the fields of the file that it was made of, where these differ. `own_clock` is true where arrivals count from
+    the start of the run, false where they count from an origin of the recorder's.
     """
 
     columns: Mapping[str, Column]
     numbers: Sequence[int]
     broken: Mapping[int, str] = field(default_factory=dict)
+    fields: Mapping[str, tuple[str, Column]] = field(default_factory=dict)
     place: str = "line"
     own_clock: bool = True
 
@@ -55,7 +57,8 @@ def read_azure(path: Path, rows: Rows) -> Table:
     table = _read_csv_columns(path, rows, required=names, optional=())
     stamps, inputs, outputs = (table.columns[name] for name in names)
     columns = {"arrival": _seconds_of_dates(stamps), "input_len": inputs, "output_len": outputs}
-    return Table(columns, table.numbers, table.broken, own_clock=False)
+    fields = dict(zip(columns, zip(names, (stamps, inputs, outputs), strict=True), strict=True))
+    return Table(columns, table.numbers, table.broken, fields, own_clock=False)
 
 
 def read_csv(path: Path, rows: Rows) -> Table:
@@ -106,12 +109,12 @@ def read_vllm_bench(path: Path, rows: Rows) -> Table:
     order = np.argsort(times, kind="stable").tolist()
     requests = range(len(result["start_times"]))[rows]
     columns = {
-        "arrival": [starts[row] for row in order],
-        "input_len": [inputs[row] for row in order],
-        "output_len": [outputs[row] for row in order],
+        column: [fields[row] for row in order]
+        for column, fields in (("arrival", starts), ("input_len", inputs), ("output_len", outputs))
     }
     broken = {place: failed[row] for place, row in enumerate(order) if row in failed}
-    return Table(columns, [requests[row] for row in order], broken, place="request", own_clock=False)
+    fields = dict(zip(columns, zip(names, columns.values(), strict=True), strict=True))
+    return Table(columns, [requests[row] for row in order], broken, fields, place="request", own_clock=False)
 
 
 READERS: Final[Mapping[str, Callable[[Path, Rows], Table]]] = {

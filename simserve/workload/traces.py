@@ -85,7 +85,7 @@ class _Fault(NamedTuple):
 def _checked(table: Table, path: Path, skip_bad_rows: bool, needs_arrival: bool) -> Trace:
     columns = _columns(table)
     total = len(table.numbers)
-    while faults := [fault for fault in _faults(columns, needs_arrival) if fault.bad.any()]:
+    while faults := [fault for fault in _faults(columns, table, needs_arrival) if fault.bad.any()]:
         if not skip_bad_rows:
             raise ScenarioError(_message(min(faults, key=lambda fault: int(fault.bad.argmax())), columns, table, path))
         good = ~np.logical_or.reduce([fault.bad for fault in faults])
@@ -114,36 +114,41 @@ def _given(column: Column) -> BoolArray:
     return np.array([field is not None and field != "" for field in column], dtype=np.bool_)
 
 
-def _faults(columns: dict[str, NDArray[Any]], needs_arrival: bool) -> list[_Fault]:
+def _faults(columns: dict[str, NDArray[Any]], table: Table, needs_arrival: bool) -> list[_Fault]:
     given = {name: columns[f"{name} given"] for name in ("max_tokens", "priority", "think")}
     too_few = ~_whole(columns["max_tokens"], 1) | (columns["max_tokens"] < columns["output_len"])
     no_pause = ~(np.isfinite(columns["think"]) & (columns["think"] >= 0))
     parents = parents_of(columns["session"])
     shrinks = (parents >= 0) & (columns["input_len"] < columns["input_len"][parents] + columns["output_len"][parents])
+    no_tokens = f"is not a whole number of tokens from 1 to {LONGEST}"
     faults = [
         _Fault(columns["broken"], "", ""),
-        _Fault(~_whole(columns["input_len"], 1), "input_len", "is not a whole number of at least 1 token"),
-        _Fault(~_whole(columns["output_len"], 1), "output_len", "is not a whole number of at least 1 token"),
+        _Fault(~_whole(columns["input_len"], 1), "input_len", no_tokens),
+        _Fault(~_whole(columns["output_len"], 1), "output_len", no_tokens),
         _Fault(given["max_tokens"] & too_few, "max_tokens", "is not a whole number of at least output_len"),
         _Fault(given["priority"] & ~_whole(columns["priority"], -LONGEST), "priority", "is not a whole number"),
         _Fault(given["think"] & no_pause, "think", "is not a time in seconds >= 0"),
         _Fault(shrinks, "input_len", "is less than the prompt and answer of the session's previous turn"),
     ]
     if needs_arrival:
-        faults += _arrival_faults(columns, parents, np.logical_or.reduce([fault.bad for fault in faults]))
+        earliest = 0.0 if table.own_clock else -np.inf
+        waits = (parents >= 0) & given["think"]  # comes after its parent's answer, whenever that is
+        faults += _arrival_faults(columns, earliest, waits, np.logical_or.reduce([fault.bad for fault in faults]))
     return faults
 
 
-def _arrival_faults(columns: dict[str, NDArray[Any]], parents: IntArray, bad: BoolArray) -> list[_Fault]:
+def _arrival_faults(
+    columns: dict[str, NDArray[Any]], earliest: float, waits: BoolArray, bad: BoolArray
+) -> list[_Fault]:
+    """Faults of times; rows that are `bad` already say nothing about the order of the others."""
     arrival = columns["arrival"]
-    waits = (parents >= 0) & columns["think given"]  # comes after its parent's answer, whenever that is
     missing = ~columns["arrival given"] & ~waits
-    no_time = columns["arrival given"] & ~(np.isfinite(arrival) & (arrival >= 0))
+    no_time = columns["arrival given"] & ~(np.isfinite(arrival) & (arrival >= earliest))
     clock = np.where(bad | missing | no_time | waits, np.nan, arrival)
     unsorted = clock < np.fmax.accumulate(clock)
     return [
-        _Fault(missing, "arrival", "is missing"),
-        _Fault(no_time, "arrival", "is not a time >= 0"),
+        _Fault(missing, "arrival", "is not a time"),
+        _Fault(no_time, "arrival", f"is not a time{' >= 0' if earliest == 0 else ''}"),
         _Fault(unsorted, "arrival", "is earlier than the row before; sort the file by time"),
     ]
 
@@ -165,12 +170,17 @@ def parents_of(session: NDArray[np.str_]) -> IntArray:
 
 def _message(fault: _Fault, columns: dict[str, NDArray[Any]], table: Table, path: Path) -> str:
     row = int(columns["row"][fault.bad.argmax()])
-    where = f"{path}, {table.place} {table.numbers[row]}"
-    what = f"the row {table.broken[row]}"
-    if fault.column:
-        value = table.columns[fault.column][row] if fault.column in table.columns else None
-        what = f"{fault.column} {value!r} {fault.why}" if value not in (None, "") else f"{fault.column} is missing"
-    return f"{where}: {what}; correct it, or leave such rows out with workload.trace.skip_bad_rows: true"
+    what = _complaint(fault, row, table) if fault.column else f"the row {table.broken[row]}"
+    return (
+        f"{path}, {table.place} {table.numbers[row]}: {what}; "
+        "correct it, or leave such rows out with workload.trace.skip_bad_rows: true"
+    )
+
+
+def _complaint(fault: _Fault, row: int, table: Table) -> str:
+    name, fields = table.fields.get(fault.column, (fault.column, table.columns.get(fault.column)))
+    value = None if fields is None else fields[row]
+    return f"{name} is missing" if value is None or value == "" else f"{name} {value!r} {fault.why}"
 
 
 def _trace(columns: dict[str, NDArray[Any]], table: Table, skipped_rows: int) -> Trace:
