@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import exp, log
 
-from simserve.spec.dtypes import WEIGHT_DTYPES
+from simserve.spec.dtypes import BYTES_PER_ELEMENT
 from simserve.spec.hardware import GpuSpec
 
 
@@ -101,7 +101,7 @@ class Device:
         return cls(
             gemm_bandwidth={
                 dtype: gpu.hbm_bandwidth * share.hbm_gemm[measured_format(dtype, share.hbm_gemm)]
-                for dtype in WEIGHT_DTYPES
+                for dtype in BYTES_PER_ELEMENT
             },
             elementwise_bandwidth=gpu.hbm_bandwidth * share.hbm_elementwise,
             attention_bandwidth=gpu.hbm_bandwidth * share.hbm_decode_attention,

@@ -1,0 +1,87 @@
+"""Peak of the activations in vLLM's profiling run: one forward pass of `max_num_batched_tokens`, then the sampler.
+
+The two do not coincide, so the larger counts. Buffers are what is alive at the fullest moment, in bytes a token or a
+row; weights and KV are not among them.
+"""
+
+from typing import Literal
+
+from simserve.spec.dtypes import bytes_per_element
+from simserve.spec.model import ModelSpec
+
+SAMPLER_BYTES = 14
+"""Bytes for each logit of the dummy sampling step: 16-bit logits, fp32 logits, probabilities and noise (or the masked
+logits of FlashInfer). vLLM 0.32, v1/sample/sampler.py and ops/topk_topp_sampler.py."""
+
+SORTING_SAMPLER_BYTES = 39
+"""The same while the sampler sorted the vocabulary (v0, and v1 without FlashInfer up to about 0.16): values, 64-bit
+indices and the sort's scratch on top. Start-up logs of Llama-3-8B: 1.19 GiB for 256 rows of 128256 logits."""
+
+MLA_WORKSPACE_TOKENS = 64 * 1024
+"""Most tokens of history that MLA expands at once (vLLM 0.32, determine_chunked_prefill_workspace_size)."""
+
+
+def activation_bytes(
+    model: ModelSpec,
+    ranks: int,
+    *,
+    tokens: int,
+    rows: int,
+    max_model_len: int,
+    sampler_bytes: int = SAMPLER_BYTES,
+    counted: Literal["allocated", "reserved"] = "allocated",
+) -> int:
+    """Bytes of the activation peak on one of `ranks` GPUs.
+
+    `tokens`: max_num_batched_tokens; `rows`: sequences sampled in the profiling run, min(max_num_seqs, tokens).
+    `counted`: vLLM before 0.4.3 saw all that the allocator had reserved, each buffer of a layer once, in place of what
+    was alive at a time.
+    """
+    layer = _reserved_bytes(model, ranks) if counted == "reserved" else _layer_bytes(model, ranks)
+    forward = tokens * layer + _mla_workspace_bytes(model, ranks, rows, max_model_len)
+    act = bytes_per_element(model.activation_dtype)
+    hidden = model.hidden_size * act
+    sampler = rows * (model.vocab_size * sampler_bytes + 2 * hidden) + tokens * hidden
+    return round(max(forward, sampler))
+
+
+def _layer_bytes(model: ModelSpec, ranks: int) -> float:
+    """Bytes a token at the fullest moment of a layer: three of hidden size (residual, input and output of the block)
+    and the widest block between them.
+    """
+    act = bytes_per_element(model.activation_dtype)
+    return act * (3 * model.hidden_size + max(_attention_width(model, ranks), _mlp_width(model, ranks)))
+
+
+def _reserved_bytes(model: ModelSpec, ranks: int) -> float:
+    """Bytes a token of all buffers of a layer side by side, one more of hidden size among them."""
+    act = bytes_per_element(model.activation_dtype)
+    return act * (4 * model.hidden_size + _attention_width(model, ranks) + _mlp_width(model, ranks))
+
+
+def _attention_width(model: ModelSpec, ranks: int) -> float:
+    """Elements a token of queries, keys, values and the output of attention."""
+    heads = model.num_heads / ranks
+    if model.is_mla:
+        qk = model.qk_nope_head_dim + model.qk_rope_head_dim
+        return model.q_lora_rank + model.kv_elements_per_token_per_layer + heads * (qk + model.v_head_dim)
+    return 2 * (heads + max(1.0, model.num_kv_heads / ranks)) * model.head_dim
+
+
+def _mlp_width(model: ModelSpec, ranks: int) -> float:
+    """Elements a token of gate, up and their product; of the two workspaces of a mixture (vLLM 0.32, triton_moe.py)."""
+    dense = 3 * model.intermediate_size / ranks
+    if not model.is_moe:
+        return dense
+    width, hidden = model.moe_intermediate_size / ranks, model.hidden_size
+    shared = 3 * model.num_shared_experts * model.shared_intermediate_size / ranks
+    return max(dense, model.experts_per_token * (max(width, hidden) + max(2 * width, hidden)) + shared)
+
+
+def _mla_workspace_bytes(model: ModelSpec, ranks: int, rows: int, max_model_len: int) -> float:
+    """Keys and values of expanded history, which the profiling run reserves in full."""
+    if not model.is_mla:
+        return 0.0
+    tokens = min(max(8 * max_model_len, 64 * rows), MLA_WORKSPACE_TOKENS)
+    heads = model.num_heads / ranks
+    return tokens * heads * (model.qk_nope_head_dim + model.v_head_dim) * bytes_per_element(model.activation_dtype)

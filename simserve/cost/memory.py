@@ -1,0 +1,201 @@
+"""What fits into the GPU: the memory ledger of one replica, computed as vLLM 0.32 does at start-up.
+
+The budget is a share of the whole card. Weights, the activation peak of a profiling run, the framework and CUDA graphs
+are taken from it, and what is left becomes KV blocks (vllm/v1/worker/gpu_worker.py, determine_available_memory).
+"""
+
+from dataclasses import asdict, dataclass
+from math import ceil
+from typing import TYPE_CHECKING
+
+from simserve.cost.activations import activation_bytes
+from simserve.cost.build import refuse_uneven_heads
+from simserve.cost.kv_pool import KvGroups
+from simserve.cost.launch import GraphMode, GraphPolicy, graph_policy
+from simserve.spec.dtypes import bytes_per_element, scale_bytes_per_element
+from simserve.spec.errors import ScenarioError
+from simserve.spec.model import ModelSpec
+
+if TYPE_CHECKING:
+    from simserve.spec.engine import EngineSpec
+    from simserve.spec.scenario import Scenario
+
+GIB = 2**30
+
+_PIECE_BYTES = 256 * 1024
+_FULL_LAYER_BYTES = 200 * 1024
+"""Memory of a captured CUDA graph: of each piece between two attentions, and of each layer of a full graph. From
+start-up logs: 0.50 GiB for 67 sizes of Qwen2-7B and 0.67 GiB for 67 sizes of a 32-layer model (vLLM 0.10, pieces only),
+0.40 GiB for 51 sizes in pieces and 35 full of Qwen2.5-0.5B, 0.37 GiB for 35 and 19 of Qwen2.5-7B (vLLM 0.2x)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLedger:
+    """Bytes of one GPU: `weights`, `activations`, `framework`, `cuda_graphs`, `kv` and `outside` add up to `total`.
+
+    `outside` is what `gpu_memory_utilization` leaves alone. `kv_tokens` and `max_concurrency` (requests of
+    `max_model_len` tokens at once) are what vLLM logs. `num_gpu_blocks` is the scheduler's pool, its null block
+    included. Where window layers share the pool, vLLM logs `allocated_blocks`, of which the scheduler gets the share
+    that the full layers of a request of `max_model_len` tokens hold: the scheduler counts full attention only.
+    `source` says where the number of blocks comes from.
+    """
+
+    total: int
+    weights: int
+    activations: int
+    framework: int
+    cuda_graphs: int
+    kv: int
+    outside: int
+    block_bytes: int
+    allocated_blocks: int
+    num_gpu_blocks: int
+    kv_tokens: int
+    max_concurrency: float
+    source: str
+
+    @property
+    def budget(self) -> int:
+        """Bytes that the engine uses."""
+        return self.total - self.outside
+
+    def as_dict(self) -> dict[str, float | int | str]:
+        """All lines, for the records of a run."""
+        return {"budget": self.budget, **asdict(self)}
+
+
+def memory_ledger(scenario: "Scenario") -> MemoryLedger:
+    """Ledger of one GPU of a replica. `engine.num_gpu_blocks` overrides the blocks that the ledger finds.
+
+    Raises:
+        ScenarioError: weights, another line or the KV of one request of `max_model_len` tokens do not fit; the message
+            names the line, its bytes and the GPU's.
+    """
+    model, engine, gpu, ranks = scenario.model, scenario.engine, scenario.cluster.gpu, scenario.cluster.tensor_parallel
+    refuse_uneven_heads(model, ranks)
+    rows = min(engine.max_num_seqs, engine.max_num_batched_tokens)
+    lines = {
+        "weights": round(weight_bytes(model, ranks)),
+        "activations": activation_bytes(
+            model, ranks, tokens=engine.max_num_batched_tokens, rows=rows, max_model_len=engine.max_model_len
+        ),
+        "framework": round(gpu.framework_bytes),
+        "cuda_graphs": graph_bytes(model.num_layers, _graphs(engine)),
+    }
+    total = int(gpu.memory)
+    groups = KvGroups.of(model)
+    block_bytes = groups.block_bytes(model, ranks, engine.block_size)
+    if engine.num_gpu_blocks is None:
+        budget = int(total * engine.gpu_memory_utilization)
+        _refuse_overfull(scenario, lines, budget)
+        kv = budget - sum(lines.values())
+        allocated = kv // block_bytes
+    else:
+        allocated = engine.num_gpu_blocks
+        kv = allocated * block_bytes
+        _refuse_more_than_the_card(scenario, lines["weights"], kv)
+        lines = _cut(lines, total - kv)
+    _refuse_short_pool(scenario, groups, allocated)
+    blocks_each = groups.request_blocks(engine.max_model_len, engine.block_size, _in_flight(engine))
+    concurrency = allocated / blocks_each
+    full_blocks = groups.full_blocks(engine.max_model_len, engine.block_size)
+    is_plain = groups.window is None
+    return MemoryLedger(
+        total=total,
+        **lines,
+        kv=kv,
+        outside=total - kv - sum(lines.values()),
+        block_bytes=block_bytes,
+        allocated_blocks=allocated,
+        num_gpu_blocks=allocated if is_plain else int(concurrency * full_blocks),
+        kv_tokens=allocated * engine.block_size if is_plain else int(concurrency * engine.max_model_len),
+        max_concurrency=concurrency,
+        source="memory ledger" if engine.num_gpu_blocks is None else "engine.num_gpu_blocks",
+    )
+
+
+def weight_bytes(model: ModelSpec, ranks: int) -> float:
+    """Bytes of weights on one of `ranks` GPUs: an equal share, but for what every GPU holds whole."""
+    if model.given_weight_bytes is not None:
+        return model.given_weight_bytes / ranks
+    whole = model.num_moe_layers * model.router_parameters * bytes_per_element(model.activation_dtype)
+    element = bytes_per_element(model.weight_dtype) + scale_bytes_per_element(model.weight_dtype)
+    if model.is_mla:
+        latent = model.q_lora_rank + model.kv_lora_rank + model.qk_rope_head_dim
+        whole += model.num_layers * model.hidden_size * latent * element
+    elif ranks > model.num_kv_heads:
+        kv_parameters = 2 * model.num_layers * model.hidden_size * model.num_kv_heads * model.head_dim
+        return (model.weight_bytes + (ranks / model.num_kv_heads - 1) * kv_parameters * element) / ranks
+    return (model.weight_bytes - whole) / ranks + whole
+
+
+def graph_bytes(num_layers: int, graphs: GraphPolicy) -> int:
+    """Bytes of all captured CUDA graphs of a model: an estimate from start-up logs."""
+    full = [size for size in graphs.sizes if graphs.choose(size, decode_only=True)[0] is GraphMode.FULL]
+    mixed = len(graphs.sizes) if graphs.mixed is GraphMode.PIECEWISE else 0
+    return mixed * (num_layers + 1) * _PIECE_BYTES + len(full) * num_layers * _FULL_LAYER_BYTES
+
+
+def _graphs(engine: "EngineSpec") -> GraphPolicy:
+    mode = "none" if engine.enforce_eager else engine.cuda_graph.mode
+    return graph_policy(mode, engine.cuda_graph.capture_sizes, engine.max_num_seqs)
+
+
+def _in_flight(engine: "EngineSpec") -> int:
+    """Tokens scheduled and not yet settled: asynchronous scheduling has two batches under way."""
+    return engine.max_num_batched_tokens * (2 if engine.async_scheduling else 1)
+
+
+def _cut(lines: dict[str, int], room: int) -> dict[str, int]:
+    """Lines cut to what they can be at most: a number of blocks from a real server outweighs our estimates."""
+    cut = {}
+    for name, size in lines.items():
+        cut[name] = min(size, room)
+        room -= cut[name]
+    return cut
+
+
+def _refuse_overfull(scenario: "Scenario", lines: dict[str, int], budget: int) -> None:
+    used = 0
+    for name, size in lines.items():
+        used += size
+        if used >= budget:
+            raise ScenarioError(
+                f"memory: {name} do not fit: {_where(scenario)} has {_gib(scenario.cluster.gpu.memory)}, of which "
+                f"gpu_memory_utilization {scenario.engine.gpu_memory_utilization:g} is {_gib(budget)}, but "
+                + ", ".join(f"{each} take {_gib(bytes_)}" for each, bytes_ in lines.items())
+                + "; raise cluster.tensor_parallel or engine.gpu_memory_utilization, or take a larger GPU or fewer bits"
+            )
+
+
+def _refuse_more_than_the_card(scenario: "Scenario", weights: int, kv: int) -> None:
+    if weights + kv > scenario.cluster.gpu.memory:
+        raise ScenarioError(
+            f"engine.num_gpu_blocks: {scenario.engine.num_gpu_blocks} blocks are {_gib(kv)} of KV, which beside "
+            f"{_gib(weights)} of weights is more than the {_gib(scenario.cluster.gpu.memory)} of {_where(scenario)}; "
+            "give the blocks that vLLM logs, not the tokens"
+        )
+
+
+def _refuse_short_pool(scenario: "Scenario", groups: KvGroups, allocated: int) -> None:
+    """vLLM's rule: one request of max_model_len tokens fits, beside the null block."""
+    engine = scenario.engine
+    needed = groups.request_blocks(engine.max_model_len, engine.block_size, _in_flight(engine))
+    if needed > allocated - 1:
+        block = groups.block_bytes(scenario.model, scenario.cluster.tensor_parallel, engine.block_size)
+        most = max(0, allocated - 1) * engine.max_model_len // needed // engine.block_size * engine.block_size
+        raise ScenarioError(
+            f"engine.max_model_len: one request of {engine.max_model_len} tokens needs {_gib(needed * block)} of KV, "
+            f"{_where(scenario)} has {_gib(max(0, allocated - 1) * block)} left for it; set engine.max_model_len to at "
+            f"most about {most}, or raise cluster.tensor_parallel or engine.gpu_memory_utilization"
+        )
+
+
+def _where(scenario: "Scenario") -> str:
+    ranks = scenario.cluster.tensor_parallel
+    return f"one {scenario.cluster.gpu.name}" if ranks == 1 else f"each of {ranks} {scenario.cluster.gpu.name}"
+
+
+def _gib(size: float) -> str:
+    """Bytes as a person reads them."""
+    return f"{ceil(size)} bytes ({size / GIB:.2f} GiB)"
