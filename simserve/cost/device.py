@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import exp, log
 
-from simserve.spec.dtypes import BYTES_PER_ELEMENT
 from simserve.spec.hardware import GpuSpec
 
 
@@ -101,7 +100,7 @@ class Device:
         return cls(
             gemm_bandwidth={
                 dtype: gpu.hbm_bandwidth * share.hbm_gemm[measured_format(dtype, share.hbm_gemm)]
-                for dtype in BYTES_PER_ELEMENT
+                for dtype in ("bf16", *_SAME_KERNELS)
             },
             elementwise_bandwidth=gpu.hbm_bandwidth * share.hbm_elementwise,
             attention_bandwidth=gpu.hbm_bandwidth * share.hbm_decode_attention,
