@@ -196,11 +196,6 @@ def test_processes_without_an_end_need_a_count(arrivals: Arrivals) -> None:
         duration_times(arrivals, 60)
 
 
-def test_normalize_needs_a_count() -> None:
-    with pytest.raises(ScenarioError, match="normalize"):
-        duration_times(Poisson(process="poisson", rate=1, normalize=True), 60)
-
-
 def test_a_very_low_load_may_bring_nothing() -> None:
     assert len(duration_times(Constant(process="constant", rate=0.01), 60)) == 0
     assert len(duration_times(Poisson(process="poisson", rate=1e-9), 1)) == 0

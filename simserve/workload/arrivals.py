@@ -31,12 +31,7 @@ def arrival_times(
     """
     if num_requests is not None:
         return _times_by_count(arrivals, num_requests, rng)
-    if duration is None:
-        raise ScenarioError("workload: state num_requests or duration")
-    if getattr(arrivals, "normalize", False):
-        raise ScenarioError(
-            "workload.arrivals.normalize puts the last of num_requests at its expected time: not with duration"
-        )
+    assert duration is not None, "a workload has num_requests or duration"
     return _times_by_duration(arrivals, duration, rng)
 
 

@@ -14,13 +14,15 @@ from simserve.workload.traces import Trace, parents_of, read_trace
 
 
 def replay_trace(workload: WorkloadSpec, spec: TraceSpec, seed: int) -> Workload:
-    """Requests of a trace; `arrivals` beside it re-times them, `duration` ends it.
+    """Requests of a trace, in its order; `arrivals` beside it re-times them.
 
     Classes are those of the trace's own column; where it has none, the scenario's are drawn by their shares.
 
     Raises:
-        ScenarioError: the trace cannot be read, or has a class that the scenario does not know.
+        ScenarioError: the trace cannot be read, has a class that the scenario does not know, or is re-timed twice.
     """
+    if workload.arrivals is not None and spec.speedup != 1:
+        raise ScenarioError("workload.trace.speedup: arrivals beside the trace re-time it; take one of them out")
     trace = read_trace(
         spec.path,
         spec.format,
@@ -33,9 +35,8 @@ def replay_trace(workload: WorkloadSpec, spec: TraceSpec, seed: int) -> Workload
     names, class_index = _classes(trace, workload, spec, seed)
     arrival = _arrivals(trace, workload, seed)
     parent = parents_of(trace.session)
-    order = _order(arrival, parent, np.isfinite(trace.think))
-    place = np.full(len(trace), -1, dtype=np.int64)
-    place[order] = np.arange(len(order))
+    order = _order(parent, np.isfinite(trace.think))
+    place = np.argsort(order)  # where each row of the trace went
     session = _numbered(trace.session)[order]
     loop = workload.arrivals if isinstance(workload.arrivals, ClosedLoop) else None
     think = np.nan_to_num(trace.think) if loop is None else np.full(len(trace), loop.think_time)
@@ -90,29 +91,23 @@ def _words(names: tuple[str, ...], index: IntArray, wanted: bool) -> NDArray[np.
 
 
 def _arrivals(trace: Trace, workload: WorkloadSpec, seed: int) -> FloatArray:
-    """Time of each row in seconds: nan where the simulation decides it, infinite where it is not sent."""
+    """Time of each row in seconds, nan where the simulation decides it."""
+    if workload.arrivals is None:
+        return trace.arrival
+    if isinstance(workload.arrivals, ClosedLoop) and np.any(trace.session != ""):
+        raise ScenarioError("workload.arrivals: a trace with sessions has its own users: give it open arrivals")
     own = np.isnan(trace.think)
-    arrival = np.where(own, trace.arrival, np.nan)
-    if workload.arrivals is not None:
-        if isinstance(workload.arrivals, ClosedLoop) and np.any(trace.session != ""):
-            raise ScenarioError("workload.arrivals: a trace with sessions has its own users: give it open arrivals")
-        count = int(np.count_nonzero(own))
-        by_count = count if workload.duration is None else None
-        times = arrival_times(workload.arrivals, by_count, workload.duration, random_stream(seed, "arrivals"))[:count]
-        arrival[own] = np.concatenate((times, np.full(count - len(times), np.inf)))
-    elif workload.duration is not None:
-        arrival[arrival > workload.duration] = np.inf
+    arrival = np.full(len(trace), np.nan)
+    arrival[own] = arrival_times(workload.arrivals, int(np.count_nonzero(own)), None, random_stream(seed, "arrivals"))
     return arrival
 
 
-def _order(arrival: FloatArray, parent: IntArray, waits: NDArray[np.bool_]) -> IntArray:
-    """Rows that are sent, a turn that waits for its parent's answer right behind the parent."""
-    rows = np.arange(len(arrival))
-    anchor = np.where(waits, parent, rows)
+def _order(parent: IntArray, waits: NDArray[np.bool_]) -> IntArray:
+    """Rows in order, but a turn that waits for its parent's answer right behind the parent."""
+    anchor = np.where(waits, parent, np.arange(len(parent)))
     while np.any(waits[anchor]):
         anchor = anchor[anchor]
-    order = np.argsort(anchor, kind="stable")
-    return order[~np.isposinf(arrival[anchor[order]])]
+    return np.argsort(anchor, kind="stable")
 
 
 def _classes(trace: Trace, workload: WorkloadSpec, spec: TraceSpec, seed: int) -> tuple[tuple[str, ...], IntArray]:
