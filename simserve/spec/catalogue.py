@@ -15,6 +15,7 @@ from simserve.spec.errors import ScenarioError
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.hf_config import model_from_config
 from simserve.spec.model import ModelSpec
+from simserve.spec.quantities import shown
 from simserve.spec.strict import nearest, unknown
 
 
@@ -38,7 +39,7 @@ def find_model(name: str) -> ModelSpec:
     path = resources.find("models", f"{name}.json")
     if path is None:
         known = resources.names("models")
-        raise ScenarioError(f"{unknown('model', name, known)}; a model of your own is the path of its config.json")
+        raise ScenarioError(f"{unknown('model', name, known)} (a model of your own is the path of its config.json)")
     return read_model(path, name)
 
 
@@ -56,8 +57,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        near = nearest(path.stem, resources.names("models"))
-        hint = f"; in the catalogue, {near!r} is near" if near else ""
+        near = nearest(path.name, resources.names("models"))
+        hint = f"; the catalogue has {near!r}" if near else ""
         raise ScenarioError(f"{path}: no such file{hint}") from None
     except (OSError, ValueError) as error:
         raise ScenarioError(f"{path}: cannot be read as a config.json: {error}") from None
@@ -75,15 +76,19 @@ def resolve_model(value: Any) -> Any:
     """Fields of the model that `model:` of a scenario names.
 
     A catalogue name; the path of a config.json; a mapping with `config` (name, path or the configuration itself) and
-    fields of `ModelSpec` that differ from it; or a mapping of all fields. Anything else is returned as it is.
+    fields of `ModelSpec` that differ from it; or a mapping of all fields.
 
     Raises:
         ScenarioError: no such model or file, or one that is not modelled.
     """
     if isinstance(value, str):
         return read_model(Path(value)) if is_path(value) else find_model(value)
-    if not isinstance(value, Mapping):
+    if isinstance(value, ModelSpec):
         return value
+    if not isinstance(value, Mapping):
+        raise ScenarioError(
+            f"expected the name of a model, the path of a config.json, or a mapping, got {shown(value)}"
+        )
     if "config" in value:
         return _model_with_changes(value)
     if "num_hidden_layers" in value:
@@ -93,10 +98,8 @@ def resolve_model(value: Any) -> Any:
 
 def _model_with_changes(value: Mapping[str, Any]) -> dict[str, Any]:
     config = value["config"]
-    name = str(value.get("name", "model"))
+    name = str(value.get("name", "custom"))
     model = model_from_config(config, name) if isinstance(config, Mapping) else resolve_model(config)
-    if not isinstance(model, ModelSpec):
-        raise ScenarioError(f"config: expected a name, a path or a Hugging Face configuration, got {config!r}")
     changes = {key: item for key, item in value.items() if key != "config" and item not in {None, "auto"}}
     return model.model_dump(by_alias=True) | changes
 
@@ -111,7 +114,7 @@ def find_gpu(name: str) -> GpuSpec:
     path = resources.find("hardware_profiles", f"{name}/profile.yaml")
     if path is None:
         known = resources.names("hardware_profiles")
-        raise ScenarioError(f"{unknown('GPU', name, known)}; a GPU of your own is the path of its profile.yaml")
+        raise ScenarioError(f"{unknown('GPU', name, known)} (a GPU of your own is the path of its profile.yaml)")
     return read_gpu(path)
 
 
@@ -132,19 +135,22 @@ def resolve_gpu(value: Any) -> Any:
     """Fields of the GPU that `cluster.gpu` names.
 
     A profile's name; the path of a profile; a mapping with `base` (name or path) and what differs from it, section by
-    section, tables of numbers as a whole; or a mapping of all fields. Anything else is returned as it is.
+    section, tables of numbers as a whole; or a mapping of all fields.
 
     Raises:
         ScenarioError: no such profile, or a file that is not one.
     """
     if isinstance(value, str):
         return read_gpu(Path(value)) if is_path(value) else find_gpu(value)
-    if not isinstance(value, Mapping) or "base" not in value:
+    if isinstance(value, GpuSpec):
+        return value
+    if not isinstance(value, Mapping):
+        raise ScenarioError(f"expected the name of a GPU, the path of a profile.yaml, or a mapping, got {shown(value)}")
+    if "base" not in value:
         return value
     base = resolve_gpu(value["base"])
-    if not isinstance(base, GpuSpec):
-        raise ScenarioError(f"base: expected the name or path of a profile, got {value['base']!r}")
-    return _overlaid(base.model_dump(), {key: item for key, item in value.items() if key != "base"})
+    base = base.model_dump() if isinstance(base, GpuSpec) else base
+    return _overlaid(base, {key: item for key, item in value.items() if key != "base"})
 
 
 def _overlaid(base: Any, changes: Any) -> Any:

@@ -7,13 +7,14 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from simserve.spec.document import Document, KeyPath
+from simserve.spec.quantities import shown
 from simserve.spec.strict import nearest
 
 _COMPARISONS = {
-    "greater_than": "greater than {gt}",
-    "greater_than_equal": "at least {ge}",
-    "less_than": "less than {lt}",
-    "less_than_equal": "at most {le}",
+    "greater_than": "greater than {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than": "less than {lt:g}",
+    "less_than_equal": "at most {le:g}",
 }
 
 
@@ -61,22 +62,22 @@ def _message(details: ErrorDetails) -> str:  # noqa: PLR0911
     if kind == "missing":
         return "is needed and not given"
     if kind in _COMPARISONS:
-        return f"must be {_COMPARISONS[kind].format(**context)}, got {found!r}"
+        return f"must be {_COMPARISONS[kind].format(**context)}, got {shown(found)}"
     if kind == "literal_error":
         return _choice(str(context["expected"]), found)
     if kind == "union_tag_invalid":
         tag = str(context["discriminator"]).strip("'")
         return f"{tag}: {_choice(str(context['expected_tags']), context['tag'])}"
     if kind == "union_tag_not_found":
-        return f"needs the key {context['discriminator']} that says which kind it is, got {found!r}"
+        return f"needs the key {context['discriminator']} that says which kind it is, got {shown(found)}"
     if kind in {"model_type", "model_attributes_type", "dict_type"}:
-        return f"expected a mapping (key: value), got {found!r}"
+        return f"expected a mapping (key: value), got {shown(found)}"
     if kind in {"tuple_type", "list_type"}:
-        return f"expected a list, got {found!r}"
+        return f"expected a list, got {shown(found)}"
     if kind.startswith("bool"):
-        return f"expected true or false, got {found!r}"
+        return f"expected true or false, got {shown(found)}"
     if kind == "string_type":
-        return f"expected text, got {found!r}"
+        return f"expected text, got {shown(found)}"
     if kind == "too_short":
         return "must not be empty"
     return details["msg"]
@@ -84,6 +85,6 @@ def _message(details: ErrorDetails) -> str:  # noqa: PLR0911
 
 def _choice(expected: str, found: object) -> str:
     known = [word.strip(" '") for word in expected.replace(" or ", ", ").split(",")]
-    near = nearest(str(found), known)
-    listed = f"expected one of {', '.join(known)}, got {found!r}"
+    near = nearest(found, known) if isinstance(found, str) else None
+    listed = f"expected one of {', '.join(known)}, got {shown(found)}"
     return f"{listed}; did you mean {near!r}?" if near else listed

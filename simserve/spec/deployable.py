@@ -46,7 +46,7 @@ def _lengths(model: ModelSpec, engine: EngineSpec) -> Iterator[Problem]:
     # Block 0 is the null block (vLLM 0.32, v1/core/block_pool.py).
     tokens = (engine.num_gpu_blocks - 1) * engine.block_size
     if tokens < engine.max_model_len:
-        held = f"num_gpu_blocks {engine.num_gpu_blocks} hold {tokens} tokens, one block being vLLM's null block"
+        held = f"num_gpu_blocks: {engine.num_gpu_blocks} holds {tokens} tokens (one block is vLLM's null block)"
         yield key, f"{engine.max_model_len} does not fit: {held}; state max_model_len: {tokens} or less, or more blocks"
 
 

@@ -96,16 +96,18 @@ def parse_document(text: str, origin: str, with_lines: bool = True) -> Document:
         places: dict[KeyPath, Place] = {}
         data = None if node is None else _Builder(loader, origin, with_lines, places).build(node, ())
     except yaml.YAMLError as error:
-        raise ScenarioError(_yaml_problem(error, origin)) from None
+        raise ScenarioError(_yaml_problem(error, text, origin, with_lines)) from None
     finally:
         loader.dispose()
-    return Document(data, places)
+    return Document(data, places or {(): Place(origin)})
 
 
-def _yaml_problem(error: yaml.YAMLError, origin: str) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"{Place(origin, error.problem_mark.line + 1)}: not valid YAML: {error.problem}"
-    return f"{origin}: not valid YAML: {error}"
+def _yaml_problem(error: yaml.YAMLError, text: str, origin: str, with_lines: bool) -> str:
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return f"{origin}: not valid YAML: {error}"
+    line = error.problem_mark.line
+    hint = " (YAML indents with spaces, not tabs)" if "\t" in "".join(text.splitlines()[line : line + 1]) else ""
+    return f"{Place(origin, line + 1 if with_lines else None)}: not valid YAML: {error.problem}{hint}"
 
 
 class _Builder:

@@ -82,7 +82,7 @@ def fill_engine(stated: Mapping[str, Any], model: ModelSpec, gpu: GpuSpec) -> di
             tokens = max(tokens, model_len)
         settings["max_num_batched_tokens"] = min(tokens, _whole(settings.get("max_num_seqs", seqs)) * model_len)
     settings.setdefault("max_num_seqs", min(seqs, _whole(settings["max_num_batched_tokens"])))
-    settings.setdefault("max_num_active_seqs", settings["max_num_seqs"])
+    settings.setdefault("max_num_active_seqs", _whole(settings["max_num_seqs"]))
     if isinstance(settings.get("cuda_graph", {}), Mapping):
         settings["cuda_graph"] = _fill_graph(settings, gpu)
     return settings

@@ -13,6 +13,7 @@ from simserve.spec.document import Document, Place
 from simserve.spec.dtypes import canonical_dtype, is_dtype
 from simserve.spec.errors import ScenarioError
 from simserve.spec.model import ModelSpec
+from simserve.spec.quantities import shown
 
 Config = Mapping[str, Any]
 Fields = dict[str, Any]
@@ -85,8 +86,7 @@ def _refuse_unmodelled(config: Config, name: str) -> None:
 def _count(config: Config, key: str, name: str) -> int:
     value = config.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        found = f"has no {key!r}" if value is None else f"has {key}: {value!r}"
-        raise ScenarioError(f"model {name}: its config.json {found}, which must be a positive whole number")
+        raise ScenarioError(f"model {name}: config.json: {key}: expected a positive whole number, got {shown(value)}")
     return value
 
 

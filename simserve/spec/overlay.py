@@ -59,7 +59,9 @@ def apply_override(document: Document, override: str) -> Document:
     value = parse_document(text, str(place), with_lines=False).data
     places = dict(document.places)
     _forget(path, places)
-    return Document(_assigned(document.data, path, 0, value, place), {**places, path: place})
+    for end in range(1, len(path) + 1):
+        places.setdefault(path[:end], place)
+    return Document(_assigned(document.data, path, 0, value, place), places)
 
 
 def _assigned(data: Any, path: KeyPath, depth: int, value: Any, place: Place) -> Any:

@@ -45,6 +45,13 @@ _NUMBER = r"[+-]?(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:[eE][+-]?\d+)?"
 _TEXT = re.compile(rf"(\$?)\s*({_NUMBER})\s*(.*)")
 
 
+def shown(value: object) -> str:
+    """A value as YAML writes it, for messages."""
+    return (
+        {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else repr(value)
+    )
+
+
 def parse_quantity(value: object, unit: str) -> float:
     """SI value of a number, or of text with a unit of the field's kind.
 
@@ -54,10 +61,10 @@ def parse_quantity(value: object, unit: str) -> float:
         ValueError: not a number, not finite, or a unit outside the whitelist of this kind.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"expected {_NOUNS[unit]}, got {value!r}")
+        raise ValueError(f"expected {_NOUNS[unit]}, got {shown(value)}")
     number = _parse_text(value, unit) if isinstance(value, str) else float(value)
     if not math.isfinite(number):
-        raise ValueError(f"expected a finite number, got {value!r}")
+        raise ValueError(f"expected a finite number, got {shown(value)}")
     return number
 
 
@@ -127,7 +134,7 @@ def parse_number(value: object) -> float:
     if isinstance(value, str) and re.fullmatch(_NUMBER, value.strip()):
         value = float(value.replace("_", ""))
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"expected a plain number, got {value!r}")
+        raise ValueError(f"expected a plain number, got {shown(value)}")
     return float(value)
 
 
@@ -144,7 +151,7 @@ def parse_count(value: object) -> int:
     except ValueError:
         number = math.nan
     if not number.is_integer():
-        raise ValueError(f"expected a whole number, got {value!r}")
+        raise ValueError(f"expected a whole number, got {shown(value)}")
     return int(number)
 
 

@@ -40,3 +40,8 @@ def names(kind: Kind) -> list[str]:
     if kind == "hardware_profiles":
         return sorted(path.parent.name for path in folder(kind).glob("*/profile.yaml"))
     return sorted(path.stem for path in folder(kind).glob("*.json" if kind == "models" else "*.yaml"))
+
+
+def data_path(file: str) -> Path:
+    """Place of a data file that a scenario names: absolute as loading leaves it, or among simserve's own scenarios."""
+    return Path(file) if Path(file).is_absolute() else folder("scenarios") / file

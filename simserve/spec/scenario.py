@@ -64,11 +64,25 @@ class Scenario(Strict):
         host = value.get("host") or {} if isinstance(value, Mapping) else None
         if not isinstance(host, Mapping):
             return value
+        ignored = sorted({"per_step", "per_sequence", "update"} & host.keys()) if value.get("constant_step") else []
+        if ignored:
+            reason = f"{', '.join(ignored)} would be ignored: constant_step stands for the whole step"
+            raise PydanticCustomError("exclusive", "{reason}", {"reason": reason, "key": "host"})
         return {**value, "host": {**info.data["cluster"].gpu.host.model_dump(), **host}}
+
+    @classmethod
+    def explain_unknown(cls, key: str) -> str:
+        """As for any section, but a key of one of the sections is sent there."""
+        sections: dict[str, type[Strict]] = {"workload": WorkloadSpec, "cluster": ClusterSpec, "engine": EngineSpec}
+        home = next((name for name, section in sections.items() if key in section.key_names()), None)
+        return f"belongs under {home}:" if home else super().explain_unknown(key)
 
     @model_validator(mode="after")
     def _deployable(self) -> Self:
         found = list(problems(self.model, self.cluster, self.engine))
+        trace = self.workload.trace
+        if trace is not None and not trace.path.is_file():
+            found.append(("workload.trace.file", f"no such file: {trace.path}"))
         if found:
             raise PydanticCustomError("not_deployable", "cannot be deployed", {"problems": found})
         return self

@@ -12,7 +12,7 @@ from simserve.spec.strict import Strict
 class SloSpec(Strict):
     """Upper limits of latencies, met when this percentile of the requests keeps all that are stated."""
 
-    percentile: Annotated[Number, Field(gt=0, lt=100)] = 95.0
+    percentile: Annotated[Number, Field(ge=1, lt=100)] = 95.0
     ttft: PositiveSeconds | None = None
     """Time to first token, at the client."""
     tpot: PositiveSeconds | None = None

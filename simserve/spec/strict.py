@@ -13,9 +13,11 @@ from pydantic_core import PydanticCustomError
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that a typing error most likely meant."""
+    """The known word that was most likely meant: one of the two begins with the other, or they are spelled alike."""
     by_case = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(word.lower(), by_case, n=1, cutoff=0.6)
+    word = word.lower()
+    longer = [name for name in by_case if word and (name.startswith(word) or word.startswith(name))]
+    close = sorted(longer, key=len)[-1:] or difflib.get_close_matches(word, by_case, n=1, cutoff=0.6)
     return by_case[close[0]] if close else None
 
 
@@ -32,14 +34,14 @@ class Strict(BaseModel):
     def _know_all_keys(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
-        known = cls.keys()
+        known = cls.key_names()
         for key, value in data.items():
             what = cls.NOT_MODELLED.get(str(key)) or cls.NOT_MODELLED.get(f"{key}={value}")
             if what and value is not None:
-                raise PydanticCustomError("not_modelled", "{what} is not modelled yet", {"what": what, "key": str(key)})
+                raise PydanticCustomError("not_modelled", "{what} is not modelled yet", {"what": what, "key": key})
             if not what and key not in known:
-                reason = unknown("key", str(key), known)
-                raise PydanticCustomError("unknown_key", "{reason}", {"reason": reason, "key": str(key)})
+                reason = cls.explain_unknown(str(key))
+                raise PydanticCustomError("unknown_key", "{reason}", {"reason": reason, "key": key})
         return {key: value for key, value in data.items() if key in known and not cls._is_default(key, value)}
 
     @classmethod
@@ -49,7 +51,12 @@ class Strict(BaseModel):
         return value is None and not next(fields).is_required()
 
     @classmethod
-    def keys(cls) -> list[str]:
+    def explain_unknown(cls, key: str) -> str:
+        """What to say of a key that this section does not have."""
+        return unknown("key", key, cls.key_names())
+
+    @classmethod
+    def key_names(cls) -> list[str]:
         """Names of the fields as a user writes them."""
         return [field.alias or name for name, field in cls.model_fields.items()]
 
@@ -58,4 +65,4 @@ def unknown(kind: str, word: str, known: Iterable[str]) -> str:
     """What to say of a word that is not among the known ones."""
     known = list(known)
     near = nearest(word, known)
-    return f"unknown {kind} {word!r}, " + (f"did you mean {near!r}?" if near else f"known: {', '.join(known)}")
+    return f"unknown {kind} {word!r}; " + (f"did you mean {near!r}?" if near else f"known: {', '.join(known)}")

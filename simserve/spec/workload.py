@@ -1,15 +1,24 @@
-"""What the clients send: when requests arrive and how long their prompts and answers are.
+"""What the clients send: arrivals, lengths, traces, classes and chats.
 
 `simserve.workload` turns this into columns of requests.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from simserve.spec import resources
+from simserve.spec.arrivals import AllAtOnce, Arrivals, ClosedLoop, Constant, Gamma, Piecewise, Poisson, Ramp, Stage
+from simserve.spec.lengths import (
+    ConstantLength,
+    EmpiricalLength,
+    LengthSpec,
+    LognormalLength,
+    NormalLength,
+    UniformLength,
+)
 from simserve.spec.quantities import (
     Count,
     Integer,
@@ -19,199 +28,33 @@ from simserve.spec.quantities import (
     PositiveShare,
     Seconds,
 )
+from simserve.spec.resources import data_path
 from simserve.spec.slo import SloSpec
 from simserve.spec.strict import Strict
 
-
-class Poisson(Strict):
-    """Independent arrivals: exponential gaps."""
-
-    process: Literal["poisson"]
-    rate: PositiveNumber
-    """Requests per second."""
-    normalize: bool = False
-    """Rescale the gaps so that the last arrival falls on count / rate, as `vllm bench serve` does."""
-
-
-class Gamma(Strict):
-    """Gamma-distributed gaps: more or less bursty than Poisson."""
-
-    process: Literal["gamma"]
-    rate: PositiveNumber
-    burstiness: PositiveNumber | None = None
-    """Shape of the gamma distribution as in `vllm bench serve`: 1 is Poisson, below is burstier."""
-    cv: PositiveNumber | None = None
-    """Coefficient of variation of the gaps, 1 / sqrt(burstiness)."""
-    normalize: bool = False
-
-    @model_validator(mode="after")
-    def _one_shape(self) -> Self:
-        if (self.burstiness is None) == (self.cv is None):
-            raise PydanticCustomError("exclusive", "state exactly one of burstiness and cv (cv = 1 / sqrt(burstiness))")
-        return self
-
-    @property
-    def shape(self) -> float:
-        """Shape parameter of the gaps."""
-        return self.burstiness if self.burstiness is not None else 1 / (self.cv or 1.0) ** 2
-
-
-class Constant(Strict):
-    """Equal gaps."""
-
-    process: Literal["constant"]
-    rate: PositiveNumber
-
-
-class Ramp(Strict):
-    """Poisson arrivals whose rate goes from one value to another over the run."""
-
-    process: Literal["ramp"]
-    start_rate: PositiveNumber
-    end_rate: PositiveNumber
-    shape: Literal["linear", "exponential"] = "linear"
-    normalize: bool = False
-
-
-class Stage(Strict):
-    """Part of a piecewise load."""
-
-    rate: PositiveNumber
-    duration: PositiveSeconds
-
-
-class Piecewise(Strict):
-    """Poisson arrivals in stages of constant rate; after the last stage they stop."""
-
-    process: Literal["piecewise"]
-    stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
-
-
-class AllAtOnce(Strict):
-    """Every request at time 0: an offline batch."""
-
-    process: Literal["all_at_once"]
-
-
-class ClosedLoop(Strict):
-    """A fixed number of users, each of whom sends the next request after the answer to the last.
-
-    Latency is bounded by construction here: it says nothing about an open load.
-    """
-
-    process: Literal["closed_loop"]
-    users: PositiveCount
-    think_time: Seconds = 0.0
-    """Pause between an answer and the user's next request."""
-
-
-Arrivals = Annotated[
-    Poisson | Gamma | Constant | Ramp | Piecewise | AllAtOnce | ClosedLoop, Field(discriminator="process")
+__all__ = [
+    "AllAtOnce",
+    "Arrivals",
+    "ClassSpec",
+    "ClosedLoop",
+    "Constant",
+    "ConstantLength",
+    "EmpiricalLength",
+    "Gamma",
+    "LengthSpec",
+    "LognormalLength",
+    "NormalLength",
+    "Piecewise",
+    "Poisson",
+    "Ramp",
+    "SessionsSpec",
+    "SharedPrefix",
+    "Stage",
+    "TraceSpec",
+    "UniformLength",
+    "WorkloadSpec",
+    "data_path",
 ]
-
-
-class ConstantLength(Strict):
-    """Always the same number of tokens."""
-
-    distribution: Literal["constant"]
-    value: PositiveCount
-
-
-class UniformLength(Strict):
-    """Every whole number from min to max alike, both included."""
-
-    distribution: Literal["uniform"]
-    min: PositiveCount
-    max: PositiveCount
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        _check_order(self.min, self.max)
-        return self
-
-
-class NormalLength(Strict):
-    """Normal, rounded, clipped to [min, max]."""
-
-    distribution: Literal["normal"]
-    mean: PositiveNumber
-    stddev: PositiveNumber
-    min: PositiveCount = 1
-    max: PositiveCount | None = None
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        _check_order(self.min, self.max)
-        return self
-
-
-class LognormalLength(Strict):
-    """Log-normal with this mean and coefficient of variation before rounding and clipping to [min, max]."""
-
-    distribution: Literal["lognormal"]
-    mean: PositiveNumber
-    cv: PositiveNumber
-    min: PositiveCount = 1
-    max: PositiveCount | None = None
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        _check_order(self.min, self.max)
-        return self
-
-
-class EmpiricalLength(Strict):
-    """Drawn with replacement from listed lengths, in the scenario or one a line in a file."""
-
-    distribution: Literal["empirical"]
-    values: Annotated[tuple[PositiveCount, ...], Field(min_length=1)] | None = None
-    file: str | None = None
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if (self.values is None) == (self.file is None):
-            raise PydanticCustomError("exclusive", "state exactly one of values and file")
-        return self
-
-    @property
-    def path(self) -> Path | None:
-        """Where `file` lies."""
-        return None if self.file is None else data_path(self.file)
-
-
-def _check_order(low: int, high: int | None) -> None:
-    if high is not None and low > high:
-        raise PydanticCustomError("order", "min {low} is larger than max {high}", {"low": low, "high": high})
-
-
-class _OrPlainNumber:
-    """A plain number stands for the constant distribution."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(self._constant, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [handler(schema), {"type": "integer", "minimum": 1}]}
-
-    @staticmethod
-    def _constant(value: Any) -> Any:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return {"distribution": "constant", "value": value} if is_number else value
-
-
-LengthSpec = Annotated[
-    Annotated[
-        ConstantLength | UniformLength | NormalLength | LognormalLength | EmpiricalLength,
-        Field(discriminator="distribution"),
-    ],
-    _OrPlainNumber(),
-]
-"""Distribution of a number of tokens; a plain number is a constant."""
-
-
-def data_path(file: str) -> Path:
-    """Place of a data file that a scenario names: its absolute path, or inside simserve's own scenarios."""
-    return Path(file) if Path(file).is_absolute() else resources.folder("scenarios") / file
 
 
 class SharedPrefix(Strict):
@@ -287,47 +130,48 @@ class WorkloadSpec(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        problem = self._trace_problem() if self.trace else self._synthetic_problem()
-        problem = problem or self._classes_problem()
-        if problem:
-            raise PydanticCustomError("workload", "{problem}", {"problem": problem})
+        found = [*(self._beside_trace() if self.trace else self._synthetic()), *self._classes()]
+        if found:
+            raise PydanticCustomError("workload", "{problem}", {"problem": "; ".join(found)})
         return self
 
-    def _trace_problem(self) -> str | None:
-        lengths = [key for key in ("input", "output", "max_tokens", "shared_prefix") if getattr(self, key)]
-        lengths += [
-            f"classes[{c.name}]" for c in self.classes if c.input or c.output or c.max_tokens or c.shared_prefix
-        ]
-        if lengths or self.sessions:
-            return (
-                f"the trace gives lengths and sessions: {', '.join(lengths) or 'sessions'} beside it would be ignored"
-            )
+    def _beside_trace(self) -> Iterator[str]:
+        given = [key for key in ("input", "output", "max_tokens", "shared_prefix", "sessions") if getattr(self, key)]
+        given += [f"class {c.name}" for c in self.classes if c.input or c.output or c.max_tokens or c.shared_prefix]
+        if given:
+            yield f"the trace gives the lengths: remove {', '.join(given)}, which would be ignored"
         if self.num_requests is not None or self.duration is not None:
-            return "the trace gives the requests: trace.limit takes fewer of them, not num_requests or duration"
-        return None
+            yield "the trace gives the requests: trace.limit takes fewer of them, not num_requests or duration"
 
-    def _synthetic_problem(self) -> str | None:
-        if self.arrivals is None:
-            return "needs arrivals, for example {process: poisson, rate: 8}, or a trace"
-        if (self.num_requests is None) == (self.duration is None):
-            return "state exactly one of num_requests and duration (null takes one back)"
-        process = self.arrivals.process
-        if self.duration is not None and process in {"all_at_once", "closed_loop"}:
-            return f"{process} needs num_requests in place of duration; run.max_time ends a run earlier"
-        if self.duration is not None and getattr(self.arrivals, "normalize", False):
-            return "arrivals.normalize puts the last of num_requests at its expected time: not with duration"
-        if self.sessions and process == "closed_loop":
-            return "sessions have a think time of their own: give their first turns open arrivals, not closed_loop"
+    def _synthetic(self) -> Iterator[str]:
+        if self.num_requests is None and self.duration is None:
+            yield "needs num_requests or duration"
+        if self.num_requests is not None and self.duration is not None:
+            yield "num_requests and duration are both given: state one (null takes back what a base file states)"
         missing = [key for key in ("input", "output") if not self._is_drawn(key)]
-        return f"needs {' and '.join(missing)}, for example {missing[0]}: 512" if missing else None
+        if missing:
+            yield f"needs {' and '.join(missing)}, for example {missing[0]}: 512"
+        if self.arrivals is None:
+            yield "needs arrivals, for example {process: poisson, rate: 8}, or a trace"
+        else:
+            yield from self._ends(self.arrivals)
+
+    def _ends(self, arrivals: Arrivals) -> Iterator[str]:
+        if self.duration is not None and arrivals.process in {"all_at_once", "closed_loop"}:
+            yield f"{arrivals.process} needs num_requests in place of duration; run.max_time ends a run earlier"
+        if self.duration is not None and getattr(arrivals, "normalize", False):
+            yield "arrivals.normalize puts the last of num_requests at its expected time: not with duration"
+        if self.sessions and arrivals.process == "closed_loop":
+            yield "sessions have a think time of their own: give their first turns open arrivals, not closed_loop"
 
     def _is_drawn(self, key: str) -> bool:
         in_classes = bool(self.classes) and all(getattr(c, key) for c in self.classes)
         return in_classes or getattr(self, key) is not None
 
-    def _classes_problem(self) -> str | None:
+    def _classes(self) -> Iterator[str]:
         names = [c.name for c in self.classes]
         if len(set(names)) < len(names):
-            return f"classes need different names, got {', '.join(names)}"
+            yield f"classes need different names, got {', '.join(names)}"
         total = sum(c.share for c in self.classes)
-        return f"the shares of the classes add up to {total:g}, not to 1" if names and abs(total - 1) > 1e-6 else None
+        if names and abs(total - 1) > 1e-6:
+            yield f"the shares of the classes add up to {total:g}, not to 1"
