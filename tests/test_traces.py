@@ -175,6 +175,7 @@ def test_a_failed_request_of_a_benchmark_is_named(tmp_path: Path) -> None:
     [
         ({"start_times": None}, "no list `start_times`.*--save-detailed"),
         ({"input_lens": [1]}, "1 `input_lens` for 4 `start_times`"),
+        ({"errors": [""]}, "1 `errors` for 4 `start_times`"),
         ({"output_lens": [1, None, 3, 4], "errors": None}, "request 1: output_lens is missing"),
         (
             {"start_times": [1.0, None, 3.0, 4.0], "output_lens": [1, 2, 3, 4], "errors": None},
@@ -291,7 +292,8 @@ def test_a_header_that_is_not_ours_is_refused(tmp_path: Path, header: str, compl
         read_trace(own(tmp_path, "1,2,3", header=header))
 
 
-def test_a_trace_without_times_needs_arrivals_beside_it(tmp_path: Path) -> None:
+def test_289_a_trace_without_times_needs_arrivals_beside_it(tmp_path: Path) -> None:
+    """aisimulate#289."""
     path = own(tmp_path, "2,3", header="input_len,output_len")
     with pytest.raises(ScenarioError, match="line 2: arrival is missing"):
         read_trace(path)
@@ -303,6 +305,8 @@ def test_a_trace_without_times_needs_arrivals_beside_it(tmp_path: Path) -> None:
     [
         ('{"arrival": 1, "input_len": 2', "line 2: the row is not JSON"),
         ("[1, 2, 3]", "line 2: the row is not a JSON object"),
+        (f"[{'9' * 5000}]", "line 2: the row is not JSON: Exceeds the limit"),
+        ("[" * 100_000, "line 2: the row is not JSON"),
         (
             '{"arrival": 1, "input_len": true, "output_len": 3}',
             "line 2: input_len True is not a whole number of tokens from 1 to",
@@ -353,12 +357,14 @@ def test_azure_rows_without_a_date_are_named(tmp_path: Path) -> None:
         lambda path: path.mkdir(),
         lambda path: path.write_bytes(b"arrival,input_len,output_len\n1,2,\xff\n"),
         lambda path: path.write_bytes(b""),
+        lambda path: path.with_suffix(".gz").write_bytes(gzip.compress(b"arrival,input_len,output_len\n" * 99)[:30]),
     ],
-    ids=["missing", "a folder", "not text", "empty"],
+    ids=["missing", "a folder", "not text", "empty", "cut"],
 )
 @pytest.mark.parametrize("format", ["azure", "csv", "jsonl", "vllm_bench"])
 def test_a_file_that_is_no_trace_is_named(tmp_path: Path, spoil: Callable[[Path], object], format: str) -> None:
     path = tmp_path / "trace.csv"
     spoil(path)
+    path = path.with_suffix(".gz") if path.with_suffix(".gz").exists() else path
     with pytest.raises(ScenarioError, match=str(path)):
         read_trace(path, format)

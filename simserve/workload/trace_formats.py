@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -90,24 +91,15 @@ def read_vllm_bench(path: Path, rows: Rows) -> Table:
     which concurrent clients need not keep: they are put in order of time. Input lengths are those the client counted; a
     server that adds a chat template or a BOS token computes a few tokens more.
     """
-    result = _json_document(path)
     names = ("start_times", "input_lens", "output_lens")
-    for name in names:
-        if not isinstance(result.get(name), list):
-            raise ScenarioError(
-                f"{path}: has no list `{name}`; only `vllm bench serve --save-result --save-detailed` writes it"
-            )
-        if len(result[name]) != len(result["start_times"]):
-            raise ScenarioError(
-                f"{path}: {len(result[name])} `{name}` for {len(result['start_times'])} `start_times`; the file is cut"
-            )
-    starts, inputs, outputs = (result[name][rows] for name in names)
-    errors = (result.get("errors") or [""] * len(result["start_times"]))[rows]
+    lists = _bench_lists(path, names)
+    requests = range(len(lists["errors"]))[rows]
+    starts, inputs, outputs = (lists[name][rows] for name in names)
+    errors = lists["errors"][rows]
     failed = {row: _failure(errors[row]) for row, output in enumerate(outputs) if errors[row] or output == 0}
     times = to_floats(starts)
     times[list(failed)] = np.inf
     order = np.argsort(times, kind="stable").tolist()
-    requests = range(len(result["start_times"]))[rows]
     columns = {
         column: [fields[row] for row in order]
         for column, fields in (("arrival", starts), ("input_len", inputs), ("output_len", outputs))
@@ -165,7 +157,7 @@ def open_trace(path: Path) -> Iterator[TextIO]:
             yield io.TextIOWrapper(cast(BinaryIO, data), encoding="utf-8-sig", newline="")
     except FileNotFoundError:
         raise ScenarioError(f"{path}: no such trace file") from None
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
         raise ScenarioError(f"{path}: cannot be read as a trace: {error}") from error
 
 
@@ -231,8 +223,8 @@ def _json_record(line: str) -> tuple[dict[str, Any], str]:
     """The object of a line, or an empty one and why there is none."""
     try:
         record = json.loads(line)
-    except json.JSONDecodeError as error:
-        return {}, f"is not JSON: {error.msg}"
+    except (ValueError, RecursionError) as error:
+        return {}, f"is not JSON: {getattr(error, 'msg', error)}"
     return (record, "") if isinstance(record, dict) else ({}, "is not a JSON object")
 
 
@@ -242,6 +234,24 @@ def _json_document(path: Path) -> dict[str, Any]:
     if fault:
         raise ScenarioError(f"{path}: {fault}; expected the result file of `vllm bench serve`")
     return record
+
+
+def _bench_lists(path: Path, names: Sequence[str]) -> dict[str, list[Any]]:
+    """Lists of a benchmark result, all of one length: those named, and `errors`, which may be left out."""
+    result = _json_document(path)
+    lists: dict[str, list[Any]] = {}
+    for name in names:
+        if not isinstance(result.get(name), list):
+            raise ScenarioError(
+                f"{path}: has no list `{name}`; only `vllm bench serve --save-result --save-detailed` writes it"
+            )
+        lists[name] = result[name]
+    count = len(lists[names[0]])
+    lists["errors"] = result.get("errors") or [""] * count
+    for name, entries in lists.items():
+        if len(entries) != count:
+            raise ScenarioError(f"{path}: {len(entries)} `{name}` for {count} `{names[0]}`; the file is not whole")
+    return lists
 
 
 def _failure(error: object) -> str:

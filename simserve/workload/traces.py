@@ -25,7 +25,7 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Requests of a trace, one row each, in order of arrival.
+    """Requests of a trace, one row each, in the order of the file (`vllm bench serve`: of time).
 
     `number` is the line of the file a row came from (for `vllm bench serve` the index of the request). `arrival` counts
     from the start of the run, nan where there is none; `think` is nan where there is none; `class_name` and `session`
