@@ -1,0 +1,153 @@
+"""`simserve gallery`, `models`, `profiles` and `schema`: what comes with simserve, and what a scenario may say."""
+
+import shutil
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simserve.cli.arguments import Json, known_path
+from simserve.cli.console import fail, print_json, print_table, say
+
+Name = Annotated[str | None, typer.Argument(metavar="[NAME]", show_default=False, help="One of the list.")]
+
+
+def gallery(
+    name: Name = None,
+    copy: Annotated[bool, typer.Option("--copy", help="Copy it, and the traces it reads, to this folder.")] = False,
+    json: Json = False,
+) -> None:
+    """List the scenarios that come with simserve; print or copy one.
+
+    Example: simserve gallery quickstart --copy
+    """
+    if name is None:
+        if copy:
+            fail("--copy needs the NAME of a scenario")
+        _list_gallery(json)
+        return
+    path = known_path("scenarios", name, ".yaml")
+    if copy:
+        for file in [path, *_files_of(path)]:
+            _copy(file, Path(file.relative_to(path.parent)))
+    else:
+        typer.echo(path.read_text(encoding="utf-8"), nl=False)
+
+
+def _list_gallery(json: bool) -> None:
+    from simserve.spec import resources
+
+    about = {name: _about(known_path("scenarios", name, ".yaml")) for name in resources.names("scenarios")}
+    if json:
+        print_json(about)
+        return
+    note = "simserve run NAME runs one; simserve gallery NAME --copy brings it here to be changed"
+    print_table("", ["scenario", "what it asks"], about.items(), note)
+
+
+def _about(path: Path) -> str:
+    """What a scenario says of itself, on one line."""
+    content = _read_yaml(path)
+    return " ".join(str(content.get("description") or content.get("name", "")).split())
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    import yaml
+
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return content if isinstance(content, dict) else {}
+
+
+def _files_of(path: Path) -> list[Path]:
+    """Files that a scenario reads beside itself: its base (and that one's), its trace and empirical lengths."""
+    pending: list[Any] = [_read_yaml(path)]
+    files: list[Path] = []
+    while pending:
+        node = pending.pop()
+        if isinstance(node, str) and (file := path.parent / node).is_file() and file not in files:
+            files.append(file)
+            if file.suffix == ".yaml":
+                pending.append(_read_yaml(file))
+        elif isinstance(node, dict | list):
+            pending += node.values() if isinstance(node, dict) else node
+    return files
+
+
+def _copy(source: Path, target: Path) -> None:
+    if target.exists():
+        say(f"kept {target}, which was here already")
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    say(f"copied {target}")
+
+
+def models(json: Json = False) -> None:
+    """List the models of the catalogue: parameters, weights, KV cache per token."""
+    from simserve.spec.catalogue import catalogue
+
+    if json:
+        facts = ("num_parameters", "num_active_parameters", "weight_bytes", "kv_bytes_per_token")
+        print_json(
+            [model.model_dump(mode="json") | {fact: getattr(model, fact) for fact in facts} for model in catalogue()]
+        )
+        return
+    rows = [
+        [
+            model.name,
+            f"{model.num_parameters / 1e9:.2f} B",
+            f"{model.num_active_parameters / 1e9:.2f} B",
+            f"{model.weight_bytes / 1e9:.1f} GB",
+            model.weight_dtype,
+            f"{model.kv_bytes_per_token / 1024:.1f} KiB",
+            f"{model.max_position_embeddings:,}",
+        ]
+        for model in catalogue()
+    ]
+    columns = ["model", "parameters", "active", "weights", "in", "KV per token", "longest context"]
+    print_table("", columns, rows, "any other model: model: path/to/config.json")
+
+
+def profiles(name: Name = None, json: Json = False) -> None:
+    """List the GPUs that simserve knows; print one with the source of each number.
+
+    Example: simserve profiles h100-sxm-80gb
+    """
+    from simserve.spec import resources
+
+    if name is not None:
+        path = known_path("hardware_profiles", name) / "profile.yaml"
+        if json:
+            print_json(_read_yaml(path))
+        else:
+            typer.echo(path.read_text(encoding="utf-8"), nl=False)
+        return
+    _list_profiles(list(resources.names("hardware_profiles")), json)
+
+
+def _list_profiles(names: list[str], json: bool) -> None:
+    from simserve.spec.catalogue import find_gpu
+
+    gpus = [find_gpu(name) for name in names]
+    if json:
+        print_json([gpu.model_dump(mode="json") for gpu in gpus])
+        return
+    rows = [
+        [
+            name,
+            f"{gpu.memory / 2**30:.1f} GiB",
+            f"{gpu.hbm_bandwidth / 1e12:.2f} TB/s",
+            f"{gpu.peak_flops['bf16'] / 1e12:,.0f} TFLOP/s",
+            f"{gpu.interconnect.kind} {gpu.interconnect.bandwidth / 1e9:,.0f} GB/s",
+        ]
+        for name, gpu in zip(names, gpus, strict=True)
+    ]
+    note = "simserve profiles NAME shows the source of each number; another GPU: cluster.gpu: {base: NAME, ...}"
+    print_table("", ["GPU", "memory", "bandwidth", "bf16 dense", "link"], rows, note)
+
+
+def schema() -> None:
+    """Print the JSON schema of a scenario, for editors and for reading."""
+    from simserve.spec.scenario import Scenario
+
+    print_json(Scenario.model_json_schema())

@@ -1,0 +1,87 @@
+"""`simserve sweep`: a scenario at several values of some keys."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simserve.cli.arguments import Json, ScenarioName, Seeds, Workers, scenario_path
+from simserve.cli.console import fail, print_json, print_table, progress_bar, say
+
+SHOWN = {
+    "request_throughput": "req/s",
+    "output_throughput": "tok/s",
+    "p95_ttft_ms": "p95 TTFT ms",
+    "p95_tpot_ms": "p95 TPOT ms",
+    "slo_attainment": "in SLO",
+    "saturation": "saturation",
+}
+"""Columns of the table of a sweep, of the many in sweep.csv."""
+
+
+def sweep(
+    scenario: ScenarioName,
+    axes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=V1,V2,...]...",
+            show_default=False,
+            help="Scenario keys and their values; all combinations run.",
+        ),
+    ] = None,
+    *,
+    out: Annotated[Path, typer.Option("-o", "--out", show_default=False, help="Folder for the results.")],
+    rates: Annotated[
+        str | None,
+        typer.Option("--rates", metavar="R1,R2,...", help="Short for workload.arrivals.rate=..., e.g. 2,4,8,16."),
+    ] = None,
+    seeds: Seeds = 1,
+    workers: Workers = None,
+    json: Json = False,
+) -> None:
+    """Run a scenario at several values of some keys: a table, sweep.csv and the latency-throughput plot.
+
+    Points that the folder holds already are not run again.
+
+    Example: simserve sweep poisson --rates 2,4,8,16 cluster.tensor_parallel=1,2 -o runs/curve
+    """
+    from simserve.planning.executor import default_workers, open_executor
+    from simserve.planning.sweep import parse_axis, run_sweep, sweep_points
+
+    texts = [*(axes or []), *([f"workload.arrivals.rate={rates}"] if rates else [])]
+    if not texts:
+        fail("nothing to vary: give KEY=V1,V2,... or --rates 2,4,8")
+    grid = [parse_axis(text) for text in texts]
+    points = sweep_points(scenario_path(scenario), grid, seeds)
+    with (
+        open_executor(workers or default_workers(len(points))) as executor,
+        progress_bar(f"{len(points)} runs", len(points)) as progress,
+    ):
+        rows = run_sweep(points, out, executor, progress)
+    _plot(rows, [axis.key for axis in grid], out)
+    if json:
+        print_json(rows)
+    else:
+        _print_rows(rows, [axis.key for axis in grid if len(axis.values) > 1] + ["seed"] * (seeds > 1))
+    say(f"wrote {out}/sweep.csv, sweep.json and latency_throughput.png")
+    for error in dict.fromkeys(row["error"] for row in rows if row["error"]):
+        say(f"left out: {error}")
+    if all(row["error"] for row in rows):
+        fail("no point could be simulated")
+
+
+def _print_rows(rows: Sequence[dict[str, Any]], keys: list[str]) -> None:
+    columns = [key.rpartition(".")[2] for key in keys] + list(SHOWN.values())
+    table = [[_cell(row.get(key)) for key in [*keys, *SHOWN]] for row in rows]
+    print_table("", columns, table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _plot(rows: Sequence[dict[str, Any]], keys: list[str], out: Path) -> None:
+    raise NotImplementedError

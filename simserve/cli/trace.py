@@ -1,0 +1,38 @@
+"""`simserve trace`: recorded traffic rewritten in simserve's own format."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from simserve.cli.arguments import Force
+from simserve.cli.console import guarded, say
+
+trace = typer.Typer(no_args_is_help=True, help="Convert recorded traffic to simserve's own format.")
+
+
+@trace.command()
+@guarded
+def convert(
+    source: Annotated[Path, typer.Argument(show_default=False, help="The recorded trace.")],
+    target: Annotated[Path, typer.Argument(show_default=False, help="NAME.csv or NAME.jsonl to write.")],
+    form: Annotated[
+        Literal["azure", "csv", "jsonl", "vllm_bench"],
+        typer.Option("--format", show_default=False, help="What the source is."),
+    ],
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Rows to take.")] = None,
+    offset: Annotated[int, typer.Option(min=0, metavar="N", help="Rows to leave out first.")] = 0,
+    skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="Leave out rows that are broken.")] = False,
+    force: Force = False,
+) -> None:
+    """Rewrite a trace as arrival (s), input_len and output_len.
+
+    Formats: azure (Azure LLM inference traces), vllm_bench (result of vllm bench serve --save-detailed), csv and jsonl
+    (simserve's own).
+
+    Example: simserve trace convert bench.json mine.csv --format vllm_bench
+    """
+    from simserve.workload.trace_writer import convert_trace
+
+    taken = convert_trace(source, target, form, limit=limit, offset=offset, skip_bad_rows=skip_bad_rows, force=force)
+    say(f"wrote {len(taken.arrival)} requests to {target}")

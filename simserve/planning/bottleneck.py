@@ -1,0 +1,113 @@
+"""What binds at a load: seats, KV blocks, the token budget, or what the time of a step is spent on.
+
+Two views of the records of a run, both as shares of the time in which the engine was busy:
+
+- *Waiting*: in the steps that left requests waiting, what stood in their way. `seats`: as many requests were running as
+  `max_num_seqs` (or `max_num_active_seqs`) allows. `budget`: the step carried `max_num_batched_tokens`. `kv`: neither,
+  so that blocks were missing.
+- *Step time*: `host` is the time in which the GPU ran no kernel (engine-core work and launches that were waited for).
+  The rest is split by the bound of each operator: `compute` (FLOP/s), `bandwidth` (bytes of weights, KV cache and
+  activations), `network` (collectives), `floor` (kernels too short to be bound by either), over steps drawn evenly in
+  time.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simserve.cost.explain import operators_of_step
+from simserve.spec.result import Result
+from simserve.spec.scenario import Scenario
+
+SAMPLES = 64
+"""Steps that stand for all when step time is split."""
+BOUNDS = {"memory": "bandwidth"}
+"""The cost model's word -> ours."""
+QUEUEING = ("ttft", "e2el")
+"""Latencies that waiting stretches; the others feel the step time alone."""
+
+
+class Bottleneck(NamedTuple):
+    """`resource` binds; the shares say how clearly."""
+
+    resource: str
+    waiting: Mapping[str, float]
+    step_time: Mapping[str, float]
+
+
+def find_bottleneck(result: Result, latency: str) -> Bottleneck:
+    """What binds in a run whose tightest limit is on `latency`.
+
+    Where requests wait for seats or blocks in more of the busy time than the SLO leaves (5 % for a p95) and the limit
+    is on a latency that includes waiting, that is what binds. Otherwise it is the largest part of the step time.
+    """
+    waiting = waiting_shares(result)
+    step_time = step_time_shares(result)
+    slo = result.scenario.slo
+    tolerated = 1 - (slo.percentile if slo else 95.0) / 100
+    queue = {cause: share for cause, share in waiting.items() if cause != "budget" and share > tolerated}
+    binding = queue if queue and latency in QUEUEING else step_time
+    return Bottleneck(max(binding, key=lambda resource: binding[resource]), waiting, step_time)
+
+
+def waiting_shares(result: Result) -> dict[str, float]:
+    """Share of busy time in which requests waited, by what stood in their way."""
+    steps, engine = result.steps, result.scenario.engine
+    busy = busy_time(steps)
+    blocked = steps["waiting"] > 0
+    seats = blocked & (steps["running"] >= min(engine.max_num_seqs, engine.max_num_active_seqs))
+    tokens = (steps["prefill_tokens"] + steps["decodes"]) / np.maximum(steps["steps"], 1)
+    budget = blocked & ~seats & (tokens >= engine.max_num_batched_tokens)
+    kv = blocked & ~seats & ~budget
+    total = busy.sum() or 1.0
+    return {
+        name: float(busy[rows].sum() / total) for name, rows in {"seats": seats, "budget": budget, "kv": kv}.items()
+    }
+
+
+def step_time_shares(result: Result) -> dict[str, float]:
+    """Share of busy time by what a step spends it on."""
+    steps = result.steps
+    busy = busy_time(steps)
+    total = float(busy.sum())
+    if total <= 0 or result.scenario.cost.constant_step is not None:
+        return {"constant_step": 1.0}
+    gpu = min(1.0, float(steps["gpu_time"].sum()) / total)
+    bounds: dict[str, float] = {}
+    for row in _spread(np.cumsum(steps["gpu_time"])):
+        for bound, time in _bounds_of(result.scenario, {name: column[row] for name, column in steps.items()}).items():
+            bounds[bound] = bounds.get(bound, 0.0) + time
+    whole = sum(bounds.values()) or 1.0
+    return {"host": 1 - gpu} | {bound: gpu * time / whole for bound, time in sorted(bounds.items())}
+
+
+def _spread(cumulative: NDArray[Any]) -> list[int]:
+    """Rows at the middles of equal parts of a cumulative time."""
+    rows: list[int] = np.searchsorted(cumulative, (np.arange(SAMPLES) + 0.5) / SAMPLES * cumulative[-1]).tolist()
+    return rows
+
+
+def busy_time(steps: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+    """Time that each row keeps its replica busy: from the end of the row before it, or its own start after a pause.
+
+    With asynchronous scheduling rows overlap (a step is decided while the one before it runs); these parts do not.
+    """
+    before = np.where(np.diff(steps["replica"], prepend=-1) == 0, np.concatenate(([0.0], steps["end"][:-1])), 0.0)
+    busy: NDArray[np.float64] = steps["end"] - np.maximum(steps["start"], before)
+    return busy
+
+
+def _bounds_of(scenario: Scenario, row: Mapping[str, Any]) -> dict[str, float]:
+    """Parts of one step's GPU time by bound, summing to 1; its prompt tokens are taken as one chunk."""
+    count = max(1, int(row["steps"]))
+    prefill, decodes = int(row["prefill_tokens"]) // count, int(row["decodes"]) // count
+    chunks = [(prefill, 0)] if prefill else []
+    operators = operators_of_step(scenario, chunks, decodes, int(row["context_tokens"]) // count, decodes + len(chunks))
+    times: dict[str, float] = {}
+    for operator in operators:
+        bound = BOUNDS.get(operator.bound, operator.bound)
+        times[bound] = times.get(bound, 0.0) + operator.time
+    whole = sum(times.values()) or 1.0
+    return {bound: time / whole for bound, time in times.items()}

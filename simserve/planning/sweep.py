@@ -1,0 +1,179 @@
+"""One scenario, some of its keys at several values each: a run per combination, a row per run.
+
+Every point is a resolved scenario. Its row is stored under the hash of that scenario as soon as the run ends, so that a
+sweep that was stopped, or is asked for with more values, computes only what is missing.
+"""
+
+import csv
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from simserve import __version__
+from simserve.planning.executor import results
+from simserve.simulation import simulate
+from simserve.spec.errors import ScenarioError
+from simserve.spec.load import load_scenario
+from simserve.spec.scenario import Scenario
+from simserve.spec.workload import data_path
+
+Row = dict[str, Any]
+
+
+class Axis(NamedTuple):
+    """A scenario key and the values it takes, as YAML texts."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One combination: what was set (key -> YAML text), the scenario it gives, and the name its row is stored under."""
+
+    settings: Mapping[str, str]
+    scenario: Scenario
+    key: str
+
+
+def parse_axis(text: str) -> Axis:
+    """Axis of `key=v1,v2,...`; commas inside brackets, braces or quotes belong to a value.
+
+    Raises ScenarioError where there is no key or a value is empty.
+    """
+    key, equals, values = text.partition("=")
+    if not equals or not key.strip():
+        raise ScenarioError(f"{text!r}: expected key=value,value,..., e.g. workload.arrivals.rate=2,4,8")
+    axis = Axis(key.strip(), tuple(value.strip() for value in _split(values)))
+    if "" in axis.values:
+        raise ScenarioError(f"{text!r}: a value is empty; write the values with single commas between them")
+    return axis
+
+
+def _split(text: str) -> Iterator[str]:
+    """Parts between the commas that stand outside brackets and quotes."""
+    depth, quote, start = 0, "", 0
+    for index, char in enumerate(text):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "\"'":
+            quote = char
+        elif char in "[{":
+            depth += 1
+        elif char in "]}":
+            depth -= 1
+        elif char == "," and depth == 0:
+            yield text[start:index]
+            start = index + 1
+    yield text[start:]
+
+
+def sweep_points(path: Path, axes: Sequence[Axis], seeds: int = 1) -> list[Point]:
+    """Every combination of the axes' values, the last axis fastest, each with `seeds` seeds from the scenario's own on.
+
+    Raises ScenarioError for a key given twice and for a combination that is not a valid scenario, before anything ran.
+    """
+    keys = [axis.key for axis in axes]
+    if duplicates := {key for key in keys if keys.count(key) > 1}:
+        raise ScenarioError(f"{min(duplicates)}: given twice; put all its values into one list")
+    if seeds > 1 and "seed" in keys:
+        raise ScenarioError("seed: given as an axis and through --seeds; use one of them")
+    points = []
+    for values in itertools.product(*(axis.values for axis in axes)):
+        settings = dict(zip(keys, values, strict=True))
+        scenario = load_scenario(path, [f"{key}={value}" for key, value in settings.items()])
+        points += [_point(settings, scenario, seed) for seed in range(scenario.seed, scenario.seed + seeds)]
+    return points
+
+
+def _point(settings: dict[str, str], scenario: Scenario, seed: int) -> Point:
+    seeded = scenario if seed == scenario.seed else scenario.with_overrides([f"seed={seed}"])
+    return Point(settings, seeded, scenario_key(seeded))
+
+
+def scenario_key(scenario: Scenario) -> str:
+    """Hash of everything a run depends on: version, resolved scenario, and the contents of the files it reads."""
+    digest = hashlib.sha256(f"{__version__}\n{scenario.to_yaml()}".encode())
+    for file in _data_files(scenario.workload.model_dump()):
+        digest.update(data_path(file).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _data_files(value: Any) -> Iterator[str]:
+    """Every `file` named in a dumped workload: a trace, lists of lengths."""
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _data_files(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key == "file" and isinstance(item, str):
+                yield item
+            else:
+                yield from _data_files(item)
+
+
+def run_sweep(
+    points: Sequence[Point],
+    out: Path,
+    executor: Executor,
+    progress: Callable[[int], None] = lambda _: None,
+) -> list[Row]:
+    """Run the points that `out` does not hold yet; write `sweep.json` and `sweep.csv` and return the rows in order.
+
+    `progress` hears how many points are done. A deployment that cannot exist gives a row with an `error` and no
+    results; the others go on.
+    """
+    store = out / "points"
+    store.mkdir(parents=True, exist_ok=True)
+    missing = {point.key: point for point in points if not (store / f"{point.key}.json").exists()}
+    progress(len(points) - len(missing))
+    for done, (point, row) in enumerate(results(executor, run_point, missing.values()), len(points) - len(missing) + 1):
+        _write(store / f"{point.key}.json", json.dumps(row))
+        progress(done)
+    rows = [_row(point, json.loads((store / f"{point.key}.json").read_text())) for point in points]
+    write_table(rows, out)
+    return rows
+
+
+def run_point(point: Point) -> Row:
+    """Summary of one run, or its `error` where the deployment cannot exist. Runs in a worker."""
+    from simserve.report.summary import summarize
+
+    try:
+        return summarize(simulate(point.scenario))
+    except ScenarioError as error:
+        return {"error": str(error)}
+
+
+def _row(point: Point, summary: Row) -> Row:
+    """What was set, then what came of it: the summary's numbers and words, without its nested tables."""
+    settings = {key: yaml.safe_load(value) for key, value in point.settings.items()}
+    results = {key: value for key, value in summary.items() if not isinstance(value, dict | list)}
+    return settings | {"seed": point.scenario.seed, "error": None} | results
+
+
+def write_table(rows: Sequence[Row], out: Path) -> None:
+    """`sweep.json`, a list of rows, and `sweep.csv`, the same as a table."""
+    _write(out / "sweep.json", json.dumps(rows, indent=1) + "\n")
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    partial = out / "sweep.csv.partial"
+    with partial.open("w", newline="") as file:
+        table = csv.DictWriter(file, columns)
+        table.writeheader()
+        table.writerows(rows)
+    partial.replace(out / "sweep.csv")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write aside, then rename: a file is whole or not there."""
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    partial.write_text(text)
+    partial.replace(path)
