@@ -13,9 +13,12 @@ SAMPLER_BYTES = 14
 """Bytes for each logit of the dummy sampling step: 16-bit logits, fp32 logits, probabilities and noise (or the masked
 logits of FlashInfer). vLLM 0.32, v1/sample/sampler.py and ops/topk_topp_sampler.py."""
 
-SORTING_SAMPLER_BYTES = 39
-"""The same while the sampler sorted the vocabulary (v0, and v1 without FlashInfer up to about 0.16): values, 64-bit
-indices and the sort's scratch on top. Start-up logs of Llama-3-8B: 1.19 GiB for 256 rows of 128256 logits."""
+SORTING_SAMPLER_BYTES = 38
+"""The same while the sampler sorted the vocabulary (vLLM v0): values, 64-bit indices and the sort's scratch on top.
+Start-up logs: 1.19 GiB for 256 rows of 128256 logits (Llama-3.1-8B), 1.40 GiB for 256 of 151936 (Qwen3-8B)."""
+
+_SAMPLER_PROGRAMS = 128
+"""Rows of fp32 logits that the sampler's kernel keeps as scratch: one for each multiprocessor, about 128 of them."""
 
 MLA_WORKSPACE_TOKENS = 64 * 1024
 """Most tokens of history that MLA expands at once (vLLM 0.32, determine_chunked_prefill_workspace_size)."""
@@ -41,7 +44,8 @@ def activation_bytes(
     forward = tokens * layer + _mla_workspace_bytes(model, ranks, rows, max_model_len)
     act = bytes_per_element(model.activation_dtype)
     hidden = model.hidden_size * act
-    sampler = rows * (model.vocab_size * sampler_bytes + 2 * hidden) + tokens * hidden
+    logits = rows * sampler_bytes + min(rows, _SAMPLER_PROGRAMS) * 4
+    sampler = model.vocab_size * logits + (tokens + 2 * rows) * hidden
     return round(max(forward, sampler))
 
 

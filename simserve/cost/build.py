@@ -30,8 +30,7 @@ def build_step_cost(scenario: "Scenario") -> StepCost:
     """Step cost of one replica.
 
     Raises:
-        ScenarioError: the model cannot be cut into so many GPUs, a number format has no path on this GPU, or the cost
-            level is not modelled yet.
+        ScenarioError: a number format has no path on this GPU, or the cost level is not modelled yet.
     """
     if cost_level(scenario) == "constant":
         assert scenario.cost.constant_step is not None
@@ -71,30 +70,14 @@ def build_forward(model: ModelSpec, gpu: GpuSpec, tensor_parallel: int) -> Forwa
     """Forward pass of a model on one of `tensor_parallel` GPUs.
 
     Raises:
-        ScenarioError: heads do not divide among the GPUs, or a number format has no path on this GPU.
+        ScenarioError: a number format has no path on this GPU.
     """
-    refuse_uneven_heads(model, tensor_parallel)
     launch = LaunchTicks(to_ticks(gpu.launch.kernel), to_ticks(gpu.launch.graph))
     try:
         shape = forward_shape(model, sharding(gpu, tensor_parallel))
         return Forward(shape, Device.of(gpu), launch)
     except ValueError as error:
         raise ScenarioError(f"{model.name} on {gpu.name}: {error}") from None
-
-
-def refuse_uneven_heads(model: ModelSpec, tensor_parallel: int) -> None:
-    """vLLM's rule: attention heads divide among the GPUs, and KV heads divide or are copied evenly.
-
-    Raises:
-        ScenarioError: they do not.
-    """
-    heads, kv_heads = model.num_heads, model.num_kv_heads
-    even = heads % tensor_parallel == 0 and (kv_heads % tensor_parallel == 0 or tensor_parallel % kv_heads == 0)
-    if not even:
-        raise ScenarioError(
-            f"cluster.tensor_parallel: {tensor_parallel} does not divide the {heads} attention heads and {kv_heads} KV "
-            f"heads of {model.name}"
-        )
 
 
 def sharding(gpu: GpuSpec, ranks: int) -> Sharding:

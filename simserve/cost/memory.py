@@ -9,7 +9,6 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from simserve.cost.activations import activation_bytes
-from simserve.cost.build import refuse_uneven_heads
 from simserve.cost.kv_pool import KvGroups
 from simserve.cost.launch import GraphMode, GraphPolicy, graph_policy
 from simserve.spec.dtypes import bytes_per_element, scale_bytes_per_element
@@ -23,10 +22,10 @@ if TYPE_CHECKING:
 GIB = 2**30
 
 _PIECE_BYTES = 256 * 1024
-_FULL_LAYER_BYTES = 200 * 1024
-"""Memory of a captured CUDA graph: of each piece between two attentions, and of each layer of a full graph. From
-start-up logs: 0.50 GiB for 67 sizes of Qwen2-7B and 0.67 GiB for 67 sizes of a 32-layer model (vLLM 0.10, pieces only),
-0.40 GiB for 51 sizes in pieces and 35 full of Qwen2.5-0.5B, 0.37 GiB for 35 and 19 of Qwen2.5-7B (vLLM 0.2x)."""
+_FULL_LAYER_BYTES = 100 * 1024
+"""Memory of captured CUDA graphs: of each piece between two attentions, and of each layer of a full graph. Fitted to
+start-up logs, each within 20 %: 67 sizes in pieces of Qwen2-7B 0.50 GiB and of a 32-layer model 0.67 GiB (vLLM 0.10),
+51 sizes in pieces and 35 full of Qwen2.5-0.5B 0.40 GiB and of Qwen3-8B 0.54 GiB, 35 and 19 of Qwen2.5-7B 0.37 GiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,6 @@ def memory_ledger(scenario: "Scenario") -> MemoryLedger:
             names the line, its bytes and the GPU's.
     """
     model, engine, gpu, ranks = scenario.model, scenario.engine, scenario.cluster.gpu, scenario.cluster.tensor_parallel
-    refuse_uneven_heads(model, ranks)
     rows = min(engine.max_num_seqs, engine.max_num_batched_tokens)
     lines = {
         "weights": round(weight_bytes(model, ranks)),
@@ -115,18 +113,22 @@ def memory_ledger(scenario: "Scenario") -> MemoryLedger:
 
 
 def weight_bytes(model: ModelSpec, ranks: int) -> float:
-    """Bytes of weights on one of `ranks` GPUs: an equal share, but for what every GPU holds whole."""
+    """Bytes that loading the model takes on one of `ranks` GPUs: an equal share of the weights, but for what every GPU
+    holds whole, and the table of rotary embeddings. Weights stated by the user are shared as they are.
+    """
     if model.given_weight_bytes is not None:
         return model.given_weight_bytes / ranks
-    whole = model.num_moe_layers * model.router_parameters * bytes_per_element(model.activation_dtype)
+    act = bytes_per_element(model.activation_dtype)
+    table = model.max_position_embeddings * (model.qk_rope_head_dim if model.is_mla else model.head_dim) * act
+    whole = model.num_moe_layers * model.router_parameters * act
     element = bytes_per_element(model.weight_dtype) + scale_bytes_per_element(model.weight_dtype)
     if model.is_mla:
         latent = model.q_lora_rank + model.kv_lora_rank + model.qk_rope_head_dim
         whole += model.num_layers * model.hidden_size * latent * element
     elif ranks > model.num_kv_heads:
         kv_parameters = 2 * model.num_layers * model.hidden_size * model.num_kv_heads * model.head_dim
-        return (model.weight_bytes + (ranks / model.num_kv_heads - 1) * kv_parameters * element) / ranks
-    return (model.weight_bytes - whole) / ranks + whole
+        whole += kv_parameters * element / model.num_kv_heads
+    return (model.weight_bytes - whole) / ranks + whole + table
 
 
 def graph_bytes(num_layers: int, graphs: GraphPolicy) -> int:

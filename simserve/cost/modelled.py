@@ -1,8 +1,12 @@
 """Step cost from the operators of the model on the GPU of the scenario, compiled for each batch size it meets."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from numpy.typing import NDArray
+
+from simserve.cost.breakdown import step_time_breakdown
 from simserve.cost.forward import Forward
 from simserve.cost.launch import GraphMode, GraphPolicy, LaunchTotals, Line
 from simserve.cost.step import UNBOUNDED, DecodeCost, Piece, StepTime
@@ -67,6 +71,14 @@ class ModelledStepCost:
             host + end,
             padded,
         )
+
+    def graph_of(self, chunks: Sequence[tuple[int, int]], num_decodes: int) -> tuple[GraphMode, int]:
+        """Graph mode of a step, and the tokens that its GEMMs run on."""
+        return self.policy.choose(num_decodes + sum(new for new, _ in chunks), decode_only=not chunks)
+
+    def breakdown(self, steps: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+        """Seconds of each group of operators over a step log; see `step_time_breakdown`."""
+        return step_time_breakdown(self.forward, self.policy, steps)
 
     def _body(self, tokens: int, *, decode_only: bool) -> tuple[LaunchTotals, int]:
         """Sums of the body for a step of `tokens` tokens, and the size of its graph (0 without)."""

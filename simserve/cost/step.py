@@ -5,8 +5,10 @@ A step of decodes alone is linear in its context piece by piece, so that the eng
 in closed form and land on the very tick that stepping reaches.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from numpy.typing import NDArray
 
 UNBOUNDED = 2**62
 """`until` of the last piece."""
@@ -75,6 +77,10 @@ class StepCost(Protocol):
         """
         ...
 
+    def breakdown(self, steps: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+        """Seconds of each group of operators over a step log, given as its columns."""
+        ...
+
 
 class ConstantStepCost:
     """Every step takes the same time, whatever its batch: the device of queueing theory (`cost.constant_step`)."""
@@ -98,3 +104,7 @@ class ConstantStepCost:
     ) -> StepTime:
         """Cost of any step."""
         return self._time
+
+    def breakdown(self, steps: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+        """All of the GPU's time, in one group."""
+        return {"constant_step": float(steps["gpu_time"].sum())}

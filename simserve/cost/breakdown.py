@@ -1,0 +1,106 @@
+"""Where the GPU's time of a run went, by group of operators, from the step log alone.
+
+Vectorised over the rows of the log after the run, so that the run itself pays nothing for it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simserve.cost.attention import AttentionTime
+from simserve.cost.forward import Forward
+from simserve.cost.launch import GraphPolicy
+from simserve.spec.ticks import to_seconds
+
+IntArray = NDArray[np.int64]
+
+
+def step_time_breakdown(forward: Forward, policy: GraphPolicy, steps: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+    """Seconds of each group of operators, and of the `host` where the GPU waited for it, summed over a step log.
+
+    `steps` has columns prefill_tokens, decodes, context_tokens (of the first step of a row), steps, start, end and
+    gpu_time. All groups but `host` add up to the GPU's time. Chunks are not in the log, so `attention_prefill` is what
+    the other groups leave of the GPU's time, and a prompt step is taken to sample one row more than its decodes.
+    """
+    prefill, decodes, repeat = (steps[name].astype(np.int64) for name in ("prefill_tokens", "decodes", "steps"))
+    has_prefill = prefill > 0
+    gpu_time = float(steps["gpu_time"].sum())
+    groups = _token_groups(forward, policy, prefill + decodes, ~has_prefill, repeat)
+    for name, seconds in _head_groups(forward, decodes + has_prefill, repeat).items():
+        groups[name] = groups.get(name, 0.0) + seconds
+    groups["attention_decode"] = _decode_attention(forward, decodes, steps["context_tokens"].astype(np.int64), repeat)
+    groups["attention_prefill"] = max(0.0, gpu_time - sum(groups.values())) if has_prefill.any() else 0.0
+    groups["host"] = max(0.0, float((steps["end"] - steps["start"]).sum()) - gpu_time)
+    return groups
+
+
+def _token_groups(
+    forward: Forward, policy: GraphPolicy, tokens: IntArray, decode_only: NDArray[np.bool_], repeat: IntArray
+) -> dict[str, float]:
+    """Seconds of the operators that depend on the number of tokens alone."""
+    shape, counts = forward.shape, [(1, forward.shape.embed), (1, forward.shape.norm)]
+    for times, layers in shape.layers:
+        for layer in layers:
+            counts += [(times, layer.before), (times, layer.after)]
+    groups: dict[str, float] = {}
+    rows = np.where(decode_only, -tokens, tokens)
+    values, inverse = np.unique(rows, return_inverse=True)
+    weights = np.bincount(inverse, weights=repeat)
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        _, padded = policy.choose(abs(value), decode_only=value < 0)
+        for times, operators in counts:
+            for kernel in forward.kernels(operators, padded):
+                groups[kernel.group] = groups.get(kernel.group, 0.0) + to_seconds(kernel.ticks) * times * weight
+    return groups
+
+
+def _head_groups(forward: Forward, rows: IntArray, repeat: IntArray) -> dict[str, float]:
+    groups: dict[str, float] = {}
+    values, inverse = np.unique(rows, return_inverse=True)
+    weights = np.bincount(inverse, weights=repeat)
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        for kernel in forward.kernels(forward.shape.head, value):
+            groups[kernel.group] = groups.get(kernel.group, 0.0) + to_seconds(kernel.ticks) * weight
+    return groups
+
+
+def _decode_attention(forward: Forward, decodes: IntArray, context: IntArray, repeat: IntArray) -> float:
+    layers = list(forward.shape.each_layer())
+    num_window = sum(layer.attention.window is not None for layer in layers)
+    total = 0.0
+    for time, count in ((forward.full, len(layers) - num_window), (forward.window, num_window)):
+        if time is not None:
+            total += count * to_seconds(_sum_over_steps(time, decodes, context, repeat))
+    return total
+
+
+def _sum_over_steps(time: AttentionTime, decodes: IntArray, context: IntArray, repeat: IntArray) -> int:
+    """Ticks of one layer's decode attention over all rows: step i of a row reads context + i * decodes tokens.
+
+    Floor first, then a straight line, then level again at the window.
+    """
+    keep = decodes > 0
+    decodes, context, repeat = decodes[keep], context[keep], repeat[keep]
+    if not time.slope:
+        return int(time.floor * repeat.sum())
+    window = time.attention.window
+    level = np.zeros_like(repeat)
+    on_floor = _steps_up_to(time.floor // time.slope, decodes, context, repeat)
+    on_line = repeat - on_floor
+    if window is not None:
+        at_most = _steps_up_to(decodes * window, decodes, context, repeat)
+        on_floor = np.where(time.slope * decodes * window <= time.floor, repeat, np.minimum(on_floor, at_most))
+        on_line = np.maximum(at_most - on_floor, 0)
+        level = repeat - on_floor - on_line
+    last = on_floor + on_line
+    read = on_line * context + decodes * ((last * (last - 1) - on_floor * (on_floor - 1)) // 2)
+    ticks = time.floor * on_floor + time.slope * (read + level * decodes * (window or 0))
+    return int(ticks.sum())
+
+
+def _steps_up_to(limit: "int | IntArray", decodes: IntArray, context: IntArray, repeat: IntArray) -> IntArray:
+    """Steps of each row whose context is at most `limit`."""
+    steps: IntArray = np.clip((limit - context) // decodes + 1, 0, repeat)
+    return steps

@@ -1,0 +1,107 @@
+"""One step laid open: its operators with bytes, FLOPs and time, and what binds each (`simserve step`)."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from simserve.cost.build import build_step_cost
+from simserve.cost.forward import Forward
+from simserve.cost.launch import GraphMode
+from simserve.cost.modelled import ModelledStepCost
+from simserve.cost.operators import Kernel
+from simserve.spec.ticks import to_seconds
+
+if TYPE_CHECKING:
+    from simserve.spec.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """All kernels of one name in a step. `bytes`, `flops` and `time` (seconds) are totals over its `count` kernels.
+
+    `bound` is what the time of a kernel comes from: `memory`, `compute`, `floor` (the shortest a kernel takes) or
+    `network`.
+    """
+
+    name: str
+    count: int
+    bytes: float
+    flops: float
+    time: float
+    bound: str
+
+
+def operators_of_step(
+    scenario: "Scenario", chunks: Sequence[tuple[int, int]], num_decodes: int, context: int, num_sampled: int
+) -> list[Operator]:
+    """Operators of one step in the order of their first kernel; none where `cost.constant_step` rules.
+
+    Arguments as `StepCost.step`.
+
+    Raises:
+        ScenarioError: as `build_step_cost`.
+    """
+    cost = build_step_cost(scenario)
+    if not isinstance(cost, ModelledStepCost):
+        return []
+    _, rows = cost.graph_of(chunks, num_decodes)
+    counted: dict[str, tuple[Kernel, int]] = {}
+    for kernel, count in step_kernels(cost.forward, rows, chunks, num_decodes, context, num_sampled=num_sampled):
+        _, before = counted.get(kernel.name, (kernel, 0))
+        counted[kernel.name] = kernel, before + count
+    return [
+        Operator(
+            name, count, count * kernel.bytes, count * kernel.flops, to_seconds(count * kernel.ticks), kernel.bound
+        )
+        for name, (kernel, count) in counted.items()
+    ]
+
+
+def step_kernels(
+    forward: Forward,
+    rows: int,
+    chunks: Sequence[tuple[int, int]],
+    num_decodes: int,
+    context: int,
+    *,
+    num_sampled: int,
+) -> list[tuple[Kernel, int]]:
+    """(kernel, how often) of a step whose token operators run on `rows` rows."""
+    shape = forward.shape
+    kernels = [(kernel, 1) for kernel in forward.kernels(shape.embed, rows)]
+    for repeat, layers in shape.layers:
+        for layer in layers:
+            time = forward.attention_time(layer)
+            attention = [time.prefill_kernel(chunks)] if chunks else []
+            attention += [time.decode_kernel(num_decodes, context)] if num_decodes else []
+            around = forward.kernels(layer.before, rows) + attention + forward.kernels(layer.after, rows)
+            kernels += [(kernel, repeat) for kernel in around]
+    kernels += [(kernel, 1) for kernel in forward.kernels(shape.norm, rows)]
+    return kernels + [(kernel, 1) for kernel in forward.kernels(shape.head, num_sampled)]
+
+
+def explain_step(
+    scenario: "Scenario", chunks: Sequence[tuple[int, int]], num_decodes: int, context: int, num_sampled: int
+) -> dict[str, object]:
+    """One step as `simserve step --json` prints it; arguments as `StepCost.step`, times in seconds.
+
+    `time` is the step's latency on an idle GPU; `padded_tokens` the rows that GEMMs run on; `graph` the CUDA graph
+    mode: full, piecewise or none.
+
+    Raises:
+        ScenarioError: as `build_step_cost`.
+    """
+    cost = build_step_cost(scenario)
+    step = cost.step(chunks, num_decodes, context, num_sampled)
+    tokens = num_decodes + sum(new for new, _ in chunks)
+    mode, rows = cost.graph_of(chunks, num_decodes) if isinstance(cost, ModelledStepCost) else (GraphMode.NONE, tokens)
+    operators = operators_of_step(scenario, chunks, num_decodes, context, num_sampled)
+    return {
+        "time": to_seconds(step.latency),
+        "gpu_time": to_seconds(step.gpu),
+        "cpu_time": to_seconds(step.cpu),
+        "tokens": tokens,
+        "padded_tokens": rows,
+        "graph": mode.value,
+        "operators": [asdict(operator) for operator in operators],
+    }
