@@ -30,7 +30,19 @@ class StepPlan:
     `gaps` (request, index of the step of its token before) are requests that get a token again after steps without one.
     """
 
-    __slots__ = ("chunks", "context", "finishing", "gaps", "index", "late", "new", "num_decodes", "preempted", "resumed", "starved")
+    __slots__ = (
+        "chunks",
+        "context",
+        "finishing",
+        "gaps",
+        "index",
+        "late",
+        "new",
+        "num_decodes",
+        "preempted",
+        "resumed",
+        "starved",
+    )
 
     def __init__(self, index: int) -> None:
         self.index = index

@@ -81,6 +81,8 @@ class Scheduler:
                 branch.shared = True
                 if branch.owner is not None:
                     self._begin_sharing(branch.owner)
+        if not self.waiting or self._by_priority:
+            self._head_stays_blocked = False
         self.waiting.append(request)
 
     def _begin_sharing(self, owner: Request) -> None:
@@ -107,14 +109,20 @@ class Scheduler:
         threshold = UNLIMITED if alone else self._threshold
         num_decodes = decoding.count
         needed = decoding.phases[decoding.clock % config.block_size]
-        if needed > pool.num_free or num_decodes > budget or (self.prefilling and not self._fits(needed, budget, threshold)):
+        if (
+            needed > pool.num_free
+            or num_decodes > budget
+            or (self.prefilling and not self._fits(needed, budget, threshold))
+        ):
             budget = self._walk(plan, budget, threshold)
         else:
             if needed:
                 pool.take(needed)
             budget -= num_decodes
             for request in self.prefilling:
-                budget -= self._schedule_chunk(plan, request, min(request.num_tokens - request.num_computed_tokens, threshold, budget))
+                budget -= self._schedule_chunk(
+                    plan, request, min(request.num_tokens - request.num_computed_tokens, threshold, budget)
+                )
         plan.num_decodes = decoding.count
         decoding.clock += 1
         plan.context = decoding.context
@@ -334,6 +342,7 @@ class Scheduler:
             plan.resumed.append(request)
         else:
             plan.new.append(request)
+            request.scheduled = self.num_steps
             request.num_cached_tokens = num_hit_tokens
             self.num_cache_queries += request.num_tokens
             self.num_cache_hits += num_hit_tokens
@@ -362,7 +371,9 @@ class Scheduler:
     def _drain(self, request: Request) -> None:
         """The last token is in flight and `max_tokens` says so: the request gets nothing more, and keeps blocks and seat until then."""
         self.decoding.leave(request)
-        request.num_hashed_blocks = max(request.num_hashed_blocks, (request.num_computed_tokens - 1) // self.config.block_size)
+        request.num_hashed_blocks = max(
+            request.num_hashed_blocks, (request.num_computed_tokens - 1) // self.config.block_size
+        )
         request.num_tokens = request.num_computed_tokens
         request.state = DRAINING
         self._shared_decodes.pop(request, None)
@@ -391,30 +402,25 @@ class Scheduler:
     def steps_ahead(self, plan: StepPlan) -> int:
         """How many steps after `plan` only repeat it: every decoding request gets one token, and nothing else can happen.
 
-        To be asked when all that is due has been completed (synchronous: `plan` itself, asynchronous: the plan before it). An arrival
-        that becomes the head of `waiting` ends the run; cutting a run short is always harmless.
+        To be asked when all that is due has been completed (synchronous: `plan` itself, asynchronous: the plan before
+        it). An arrival that becomes the head of `waiting` ends the run; cutting a run short is always harmless.
         """
         decoding = self.decoding
         if self.prefilling or not decoding.count or decoding.count > self.config.max_num_batched_tokens:
             return 0
-        unfinished = plan.finishing if self.config.async_scheduling else ()
-        if self.waiting and not (self._head_stays_blocked and self.pool.version == self._tested_version):
+        if plan.finishing and self.config.async_scheduling:
+            return 0  # their blocks and seats come free in the middle of the next step
+        if self.waiting and not self._head_stays_blocked:
             return 0
-        if self.waiting and (unfinished or self._shared_decodes):
+        if self.waiting and (self._shared_decodes or self.pool.version != self._tested_version):
             return 0
-        if any(request.state is DECODING for request in unfinished):
-            return 0  # stopped by EOS, which the next step, wasted on it, does not know yet
         return decoding.steps_within(self.pool.num_free, decoding.next_finish() - decoding.clock)
 
     def repeat(self, num_steps: int) -> StepPlan:
-        """Decide `num_steps` (at most `steps_ahead`) steps at once; returns the plan of the last one, all before it are completed."""
+        """Decide `num_steps` steps at once, at most `steps_ahead`; all but the last, whose plan it returns, are complete."""
         decoding, pool = self.decoding, self.pool
-        first = 0
-        if self._in_flight is not None:
-            first = 1
-            self._advance(1)
-            self.complete(self._in_flight)
-        self._advance(num_steps - first)
+        pool.take(decoding.blocks_needed(num_steps))
+        decoding.clock += num_steps
         for request in self._shared_decodes:
             request.num_hashed_blocks = self._num_hashed(request)
             pool.enter(request, request.num_hashed_blocks)
@@ -423,7 +429,3 @@ class Scheduler:
         plan.num_decodes, plan.context = decoding.count, decoding.context
         self._note_finishing(plan)
         return plan
-
-    def _advance(self, num_steps: int) -> None:
-        self.pool.take(self.decoding.blocks_needed(num_steps))
-        self.decoding.clock += num_steps

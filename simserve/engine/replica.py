@@ -1,0 +1,322 @@
+"""One replica as one SimPy process: the only one that touches its scheduler, its KV blocks and its log.
+
+The process sleeps until the next step is due, decides it, asks the cost model how long it takes, and goes on. Time is
+in ticks. With synchronous scheduling a step begins when the one before it has ended. With asynchronous scheduling,
+vLLM's default, two steps are in flight (A: decided, E: the GPU is done, k: number of the step):
+
+    A_k = max(A_{k-1} + cpu_{k-1}, E_{k-2} + update)        E_k = max(E_{k-1} + gpu_k, A_k + latency_k)
+
+and the engine knows the tokens of step k at max(E_k, A_{k+1} + cpu_{k+1}). Whatever arrives at exactly A_k is seen by
+step k. While nothing outside can happen before the next step, it is taken at once, without an event.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+
+from simpy import Environment, Event
+
+from simserve.cost.step import DecodeCost, StepCost, StepTime
+from simserve.engine.equal_steps import EqualSteps, equal_steps
+from simserve.engine.instant import ANNOUNCE, DECIDE, Due
+from simserve.engine.plan import StepPlan
+from simserve.engine.request import Request
+from simserve.engine.scheduler import Scheduler
+from simserve.engine.step_log import StepLog
+
+SHORTEST_RUN = 4
+"""Fewer equal steps than this are cheaper taken one by one."""
+
+Listener = Callable[[Request], None]
+"""Told of each finished request at the tick at which the engine knows of it."""
+
+
+NOTHING = StepTime(0, 0, 0, 0)
+"""Time of a step without tokens."""
+
+
+class Replica:
+    """A scheduler and a GPU, fed by `receive`.
+
+    `skip_equal_steps` takes runs of equal steps in one sleep; nothing that is recorded depends on it. `listener` is
+    told of finished requests when the engine knows of them; without one, only the log is.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        scheduler: Scheduler,
+        cost: StepCost,
+        skip_equal_steps: bool = True,
+        listener: Listener | None = None,
+    ) -> None:
+        self.env = env
+        self.scheduler = scheduler
+        self.cost = cost
+        self.log = StepLog()
+        self.num_skipped_steps = 0
+        self._listener = listener
+        self._asynchronous = scheduler.config.async_scheduling
+        self._skip = skip_equal_steps
+        self._decode_costs: dict[int, DecodeCost] = {}
+        self._num_received = 0
+        self._num_finished = 0
+        self._finish_times: deque[int] = deque()
+        self._ready = 0
+        """When the next step can be decided: A_{k+1}."""
+        self._end = 0
+        """When the GPU finishes the step decided last: E_k."""
+        self._in_flight: StepPlan | None = None
+        """Asynchronous: the plan decided last, if it has tokens."""
+        self._run: EqualSteps | None = None
+        self._news: list[Request] = []
+        self._news_at = 0
+        """Finished requests that the listener has yet to hear of, and when it shall."""
+        self._idle = False
+        self._stalled = False
+        """Nothing runs and the head of `waiting` cannot be admitted: only an arrival can change that."""
+        self._wake = Event(env)
+        env.process(self._serve())
+
+    # -- what the cluster sees -----------------------------------------------------------------------------------------
+
+    def receive(self, request: Request) -> None:
+        """A request reaches the engine now."""
+        self._count_finished()
+        self._num_received += 1
+        now = int(self.env.now)
+        self.scheduler.add(request)
+        if self._idle:
+            self._idle = self._stalled = False
+            self._wake_at(max(self._ready, now))
+        elif self._run is not None and self.scheduler.waiting[0] is request:
+            self._wake_at(self._run.boundary_reaching(now))
+
+    def num_outstanding(self) -> int:
+        """Requests received and not finished before this instant."""
+        self._count_finished()
+        return self._num_received - self._num_finished
+
+    def _count_finished(self) -> None:
+        times, now = self._finish_times, self.env.now
+        while times and times[0] < now:
+            times.popleft()
+            self._num_finished += 1
+
+    def close(self, horizon: int) -> None:
+        """The simulation ends at `horizon`: take the steps decided before it, and their tokens."""
+        if self._run is not None:
+            run, self._run = self._run, None
+            self._take(run, run.steps_before(horizon))
+        if self._in_flight is not None:
+            self._take_tokens(self._end)
+
+    # -- the process ---------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> Generator[Event, None, None]:
+        env = self.env
+        while True:
+            if not self._has_work():
+                self._idle = True
+                self._wake = Event(env)
+                yield self._wake
+            elif self._ready >= env.peek():
+                yield self._sleep_until(self._ready)
+            plan = self._step(max(self._ready, int(env.now)))
+            if self._news:
+                yield from self._announce()
+            if self._skip:
+                run = self._equal_steps(plan)
+                if run is not None:
+                    yield from self._skip_over(run)
+
+    def _has_work(self) -> bool:
+        return self._in_flight is not None or (self.scheduler.has_requests and not self._stalled)
+
+    def _announce(self) -> Generator[Event, None, None]:
+        """Tell the listener when the engine knows; what it sends at once is there before the next step is decided."""
+        assert self._listener is not None
+        yield Due(self.env, self._news_at, ANNOUNCE)
+        news, self._news = self._news, []
+        for request in news:
+            self._listener(request)
+
+    def _sleep_until(self, at: int) -> Event:
+        self._wake = Due(self.env, at, DECIDE)
+        return self._wake
+
+    def _wake_at(self, at: int) -> None:
+        """Wake the sleeping process at another time than it planned: the event it waits for is exchanged."""
+        planned = self._wake
+        self._wake = Due(self.env, at, DECIDE)
+        self._wake.callbacks, planned.callbacks = planned.callbacks, []
+
+    # -- one step ------------------------------------------------------------------------------------------------------
+
+    def _step(self, at: int) -> StepPlan:
+        """Decide the step that is due at `at`, and take in the tokens that are due."""
+        scheduler = self.scheduler
+        plan = scheduler.schedule()
+        if plan.is_empty:
+            self._stalled = self._in_flight is None and not plan.preempted
+            time = NOTHING
+        else:
+            time = self._time(plan)
+        counts = (len(scheduler.running), len(scheduler.waiting), scheduler.pool.num_free, len(plan.preempted))
+        if self._asynchronous:
+            self._pass_asynchronously(plan, at, time, counts)
+        else:
+            self._pass(plan, at, time, counts)
+        for request, step_before in plan.gaps:
+            self.log.gaps.extend((request.id, step_before, plan.index))
+        return plan
+
+    def _time(self, plan: StepPlan) -> StepTime:
+        if plan.chunks:
+            chunks = [(chunk.num_tokens, chunk.history) for chunk in plan.chunks]
+            return self.cost.step(chunks, plan.num_decodes, plan.context, plan.num_sampled)
+        return self._decode_cost(plan.num_decodes).at(plan.context)
+
+    def _decode_cost(self, num_decodes: int) -> DecodeCost:
+        cost = self._decode_costs.get(num_decodes)
+        if cost is None:
+            cost = self._decode_costs[num_decodes] = self.cost.decode(num_decodes)
+        return cost
+
+    def _pass(self, plan: StepPlan, at: int, time: StepTime, counts: Sequence[int]) -> None:
+        """Synchronous: the step's tokens are there when it ends, and then the next one is decided."""
+        self._ready = self._end = end = at + time.latency
+        if not plan.is_empty:
+            self._write(plan, at, end, time, counts)
+            self._finish(self.scheduler.complete(plan), plan.index, end)
+
+    def _pass_asynchronously(self, plan: StepPlan, at: int, time: StepTime, counts: Sequence[int]) -> None:
+        """Asynchronous: deciding this step is what tells the tokens of the one before."""
+        end_before = self._end
+        known = max(end_before, at + time.cpu)
+        self._ready = max(at + time.cpu, end_before + self.cost.update)
+        in_flight = self._in_flight
+        if in_flight is not None:
+            self.log.tokens_known(known)
+        if plan.is_empty:
+            self._in_flight = None
+        else:
+            self._in_flight = plan
+            self._end = max(end_before + time.gpu, at + time.latency)
+            self._write(plan, at, self._end, time, counts)
+        if in_flight is not None:
+            self._finish(self.scheduler.complete(in_flight), in_flight.index, known)
+
+    def _write(self, plan: StepPlan, at: int, end: int, time: StepTime, counts: Sequence[int]) -> None:
+        prefill = plan.num_prefill_tokens if plan.chunks else 0
+        self.log.steps.extend(
+            (1, at, end, end, 0, 0, prefill, plan.num_decodes, plan.context, *counts, time.gpu, time.cpu, time.padded)
+        )
+
+    def _finish(self, requests: list[Request], step: int, known: int) -> None:
+        if not requests:
+            return
+        finishes = self.log.finishes
+        for request in requests:
+            finishes.extend(
+                (
+                    request.id,
+                    request.scheduled,
+                    request.first_step,
+                    step,
+                    request.num_cached_tokens,
+                    request.num_preemptions,
+                )
+            )
+            self._finish_times.append(known)
+        if self._listener is not None:
+            self._news, self._news_at = requests, known
+
+    # -- runs of equal steps -------------------------------------------------------------------------------------------
+
+    def _equal_steps(self, plan: StepPlan) -> EqualSteps | None:
+        """The run of equal steps that follows, if it is long enough to be worth a sleep."""
+        num_steps = self.scheduler.steps_ahead(plan)
+        if num_steps < SHORTEST_RUN:
+            return None
+        decoding = self.scheduler.decoding
+        cost = self._decode_cost(decoding.count)
+        update = self.cost.update if self._asynchronous else None
+        context = decoding.context + decoding.count
+        run = equal_steps(cost, decoding.count, context, num_steps, self._ready, self._end, update)
+        if run is None or run.num_steps < SHORTEST_RUN or run.boundaries.at(SHORTEST_RUN - 2) >= self.env.peek():
+            return None
+        return run
+
+    def _skip_over(self, run: EqualSteps) -> Generator[Event, None, None]:
+        """Sleep to the end of a run, or to the step that an arrival interrupts; not at all if nothing can happen before."""
+        num_steps = run.num_steps
+        last = run.boundaries.at(num_steps - 1)
+        if last >= self.env.peek():
+            self._run = run
+            yield self._sleep_until(last)
+            self._run = None
+            num_steps = run.steps_before(int(self.env.now))
+        self._take(run, num_steps)
+        if self._news:
+            yield from self._announce()
+
+    def _take(self, run: EqualSteps, num_steps: int) -> None:
+        """The first `num_steps` steps of a run have passed."""
+        if not num_steps:
+            return
+        if self._in_flight is not None:
+            self._take_tokens(max(self._end, run.start + run.cost.cpu))
+        if self._asynchronous and num_steps > 1:  # only the step after the last tells when its tokens are known
+            self._write_run(run, 0, num_steps - 1)
+            self._write_run(run, num_steps - 1, num_steps)
+        else:
+            self._write_run(run, 0, num_steps)
+        plan = self.scheduler.repeat(num_steps)
+        self.num_skipped_steps += num_steps - 1
+        self._ready = run.boundaries.at(num_steps - 1)
+        self._end = end = run.ends.at(num_steps - 1)
+        if self._asynchronous:
+            self._in_flight = plan
+        else:
+            self._finish(self.scheduler.complete(plan), plan.index, end)
+
+    def _write_run(self, run: EqualSteps, first: int, end: int) -> None:
+        """One row for the steps `first` to `end - 1` of a run that the scheduler has not taken yet."""
+        scheduler, num_steps = self.scheduler, end - first
+        decoding = scheduler.decoding
+        start = run.boundaries.at(first - 1) if first else run.start
+        gap, growth = (run.tokens.gap + first * run.tokens.growth, run.tokens.growth) if num_steps > 1 else (0, 0)
+        context = decoding.context + (first + 1) * decoding.count
+        free = scheduler.pool.num_free - decoding.blocks_needed(end)
+        gpu = run.gpu.at(end) - run.gpu.at(first)
+        self.log.steps.extend(
+            (
+                *(
+                    num_steps,
+                    start,
+                    run.ends.at(end - 1),
+                    run.tokens.at(first),
+                    gap,
+                    growth,
+                    0,
+                    decoding.count,
+                    context,
+                ),
+                *(
+                    len(scheduler.running),
+                    len(scheduler.waiting),
+                    free,
+                    0,
+                    gpu,
+                    run.cost.cpu * num_steps,
+                    run.cost.padded,
+                ),
+            )
+        )
+
+    def _take_tokens(self, known: int) -> None:
+        """The tokens of the plan in flight are there."""
+        plan, self._in_flight = self._in_flight, None
+        assert plan is not None
+        self.log.tokens_known(known)
+        self._finish(self.scheduler.complete(plan), plan.index, known)
