@@ -82,7 +82,8 @@ def _parse_text(text: str, unit: str) -> float:
     if spelling in _FACTORS:
         # In decimal, so that 92 % is the float 0.92 itself.
         return float(Decimal(number) * Decimal(_FACTORS[spelling]))
-    return float(Quantity(f"{number} {spelling}", binary=True))
+    # Without an exponent: of `1e3 GB` quantiphy makes a thousand things called GB.
+    return float(Quantity(f"{Decimal(number):f} {spelling}", binary=True))
 
 
 def _unit_remedy(spelling: str, unit: str) -> str:
@@ -115,7 +116,8 @@ def _decimal_text(value: Decimal, unit: str) -> str:
 
 def _binary_text(value: float) -> str:
     prefix, power = max((item for item in _BINARY.items() if value >= 2 ** item[1]), key=lambda item: item[1])
-    text = f"{_digits(round(Decimal(value) / 2**power, 3))} {prefix}B"
+    rounded = Decimal(f"{value / 2**power:.3f}")
+    text = f"{_digits(rounded)} {prefix}B"
     return text if parse_quantity(text, "B") == value else f"{value!r} B"
 
 
