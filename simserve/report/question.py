@@ -1,7 +1,10 @@
 """What a scenario asked, in the few facts that reports need: load, fleet, price, objectives."""
 
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from simserve.report.text import count, ms, number
 from simserve.spec.scenario import Scenario
 from simserve.spec.slo import SloSpec
 from simserve.spec.workload import AllAtOnce, ClosedLoop, Constant, Gamma, Poisson
@@ -44,3 +47,62 @@ def objective_of(scenario: Scenario, class_index: int) -> SloSpec | None:
     classes = scenario.workload.classes
     own = classes[class_index].slo if class_index < len(classes) else None
     return own or scenario.slo
+
+
+def question_facts(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, str]:
+    """The question in a few lines a person checks first."""
+    model, cluster, engine = scenario.model, scenario.cluster, scenario.engine
+    blocks = summary.get("num_gpu_blocks")
+    replicas = f"{cluster.replicas} replica{'s' if cluster.replicas > 1 else ''}"
+    router = f", {cluster.router.replace('_', ' ')}" if cluster.replicas > 1 else ""
+    pool = f"; {count(blocks)} KV blocks of {engine.block_size}" if isinstance(blocks, int) else ""
+    switches = {
+        "prefix caching": engine.enable_prefix_caching,
+        "chunked prefill": engine.enable_chunked_prefill,
+        "async scheduling": engine.async_scheduling,
+        "CUDA graphs": not engine.enforce_eager,
+    }
+    return {
+        "Model": f"{model.name}: {model.num_parameters / 1e9:.1f} B parameters,"
+        f" weights {model.weight_dtype}, KV {model.kv_dtype}",
+        "Fleet": f"{replicas} of {cluster.tensor_parallel} x {cluster.gpu.name}{router}",
+        "Requests": f"{_arrivals(scenario)}; {count(summary['num_prompts'])} measured",
+        "Lengths": _lengths(summary),
+        "Engine": f"{engine.scheduler}; at most {count(engine.max_num_seqs)} sequences,"
+        f" {count(engine.max_num_batched_tokens)} tokens a step, {count(engine.max_model_len)} tokens a request{pool}",
+        "Switches": ", ".join(f"{name} {'on' if on else 'off'}" for name, on in switches.items()),
+        "Objective": "; ".join(_objectives(scenario)) or "none",
+        "Run": f"seed {scenario.seed}, simserve {summary.get('version', 'of unknown version')}",
+    }
+
+
+def _arrivals(scenario: Scenario) -> str:
+    workload = scenario.workload
+    source = f"trace {Path(workload.trace.file).name}" if workload.trace else ""
+    if workload.arrivals is None:
+        return source
+    settings = workload.arrivals.model_dump(exclude={"process", "normalize"}, exclude_none=True)
+    shown = ", ".join(
+        f"{name.replace('_', ' ')} {value:g}" for name, value in settings.items() if isinstance(value, int | float)
+    )
+    process = workload.arrivals.process.replace("_", " ")
+    return ", ".join(part for part in (source, f"{process} arrivals", shown) if part)
+
+
+def _lengths(summary: Mapping[str, Any]) -> str:
+    """Mean lengths of what was completed."""
+    done = summary["completed"]
+    if not done:
+        return "nothing was completed"
+    prompt, answer = (number(summary[f"total_{kind}_tokens"] / done) for kind in ("input", "output"))
+    return f"{prompt} prompt tokens and {answer} output tokens on the mean"
+
+
+def _objectives(scenario: Scenario) -> Iterator[str]:
+    """Each objective in words."""
+    stated = [("", scenario.slo), *((f"{spec.name}: ", spec.slo) for spec in scenario.workload.classes)]
+    for whom, slo in stated:
+        if slo is not None:
+            limits = {"TTFT": slo.ttft, "TPOT": slo.tpot, "ITL": slo.itl, "E2EL": slo.e2el}
+            shown = [f"{name} <= {ms(1e3 * limit)}" for name, limit in limits.items() if limit is not None]
+            yield f"{whom}p{slo.percentile:g} of {', '.join(shown)}"

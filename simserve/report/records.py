@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from simserve.spec.result import STATUSES
 
-ROW_GROUP = 1 << 17
+ROW_GROUP = 1 << 16
 """Rows converted and written together; bounds the memory beside the records."""
 
 NAMED = {"class_index": "class", "status": "status"}

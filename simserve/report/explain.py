@@ -1,0 +1,75 @@
+"""Why the numbers are what they are, in sentences: each follows from the summary alone."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from simserve.report.saturation import MEANING
+from simserve.report.text import count, gib, ms, number, percent
+
+KV_PRESSURE = 0.95
+"""A KV cache that was at least so full is named as tight."""
+
+
+def explanations(summary: Mapping[str, Any]) -> list[str]:
+    """Sentences on the load, the first token, the steps, the memory and the prefix cache."""
+    return [
+        *_load(summary),
+        *_first_token(summary),
+        *_steps(summary.get("step_time_breakdown") or {}),
+        *_memory(summary),
+        *_cache(summary),
+    ]
+
+
+def _load(summary: Mapping[str, Any]) -> Iterator[str]:
+    if summary["saturation"] is None:
+        yield "Nothing was completed, so that the load cannot be judged."
+    else:
+        yield f"Load: {summary['saturation']}. {MEANING[summary['saturation']]}"
+    if summary["statuses"]["unfinished"]:
+        left = count(summary["statuses"]["unfinished"])
+        yield f"{left} requests were unfinished when the run stopped; they count as late."
+
+
+def _first_token(summary: Mapping[str, Any]) -> Iterator[str]:
+    whole, queue, engine = (summary[f"mean_{name}_ms"] for name in ("ttft", "queue_time", "engine_ttft"))
+    if not whole or queue is None or engine is None:
+        return
+    outside = max(whole - engine, 0.0)
+    yield (
+        f"First token: of {ms(whole)} on the mean, {percent(queue / whole)} was waiting in the queue,"
+        f" {percent((engine - queue) / whole)} computing the prompt and {percent(outside / whole)} front end and"
+        " delivery."
+    )
+
+
+def _steps(breakdown: Mapping[str, float]) -> Iterator[str]:
+    total = sum(breakdown.values())
+    if total <= 0:
+        return
+    largest = sorted(breakdown.items(), key=lambda part: -part[1])[:3]
+    parts = ", ".join(f"{name.replace('_', ' ')} {percent(seconds / total)}" for name, seconds in largest)
+    yield f"Steps: most of their time is {parts}."
+
+
+def _memory(summary: Mapping[str, Any]) -> Iterator[str]:
+    memory, peak = summary["memory"], summary["kv_cache_usage_peak"]
+    if memory.get("kv") and memory.get("kv_tokens"):
+        tokens, source = count(int(memory["kv_tokens"])), memory.get("source", "unknown")
+        yield f"Memory: {gib(memory['kv'])} a GPU hold the KV cache of {tokens} tokens ({source})."
+    if peak is not None:
+        tight = (
+            " The cache was tight: more of it, or fewer requests at once, would help." if peak >= KV_PRESSURE else ""
+        )
+        lost = summary["num_preemptions"]
+        yield f"KV cache: {percent(peak)} in use at the peak, {count(lost)} preemptions.{tight}"
+
+
+def _cache(summary: Mapping[str, Any]) -> Iterator[str]:
+    rate = summary["prefix_cache_hit_rate"]
+    if rate:
+        yield f"Prefix cache: {percent(rate)} of the prompt tokens were found in it and not computed."
+    speed = summary["tokens_per_s_per_user"]
+    if speed is not None:
+        slow = number(summary["p95_tokens_per_s_per_user"])
+        yield f"A user sees {number(speed)} tokens a second on the mean, the slow one (p95) {slow}."
