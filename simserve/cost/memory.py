@@ -5,7 +5,6 @@ are taken from it, and what is left becomes KV blocks (vllm/v1/worker/gpu_worker
 """
 
 from dataclasses import asdict, dataclass
-from math import ceil
 from typing import TYPE_CHECKING
 
 from simserve.cost.activations import activation_bytes
@@ -80,7 +79,7 @@ def memory_ledger(scenario: "Scenario") -> MemoryLedger:
         "framework": round(gpu.framework_bytes),
         "cuda_graphs": graph_bytes(model.num_layers, _graphs(engine)),
     }
-    total = int(gpu.memory)
+    total = round(gpu.memory)
     groups = KvGroups.of(model)
     block_bytes = groups.block_bytes(model, ranks, engine.block_size)
     if engine.num_gpu_blocks is None:
@@ -165,7 +164,7 @@ def _refuse_overfull(scenario: "Scenario", lines: dict[str, int], budget: int) -
             raise ScenarioError(
                 f"memory: {name} do not fit: {_where(scenario)} has {_gib(scenario.cluster.gpu.memory)}, of which "
                 f"gpu_memory_utilization {scenario.engine.gpu_memory_utilization:g} is {_gib(budget)}, but "
-                + ", ".join(f"{each} take {_gib(bytes_)}" for each, bytes_ in lines.items())
+                + ", ".join(f"{each} take {_gib(taken)}" for each, taken in lines.items())
                 + "; raise cluster.tensor_parallel or engine.gpu_memory_utilization, or take a larger GPU or fewer bits"
             )
 
@@ -200,4 +199,4 @@ def _where(scenario: "Scenario") -> str:
 
 def _gib(size: float) -> str:
     """Bytes as a person reads them."""
-    return f"{ceil(size)} bytes ({size / GIB:.2f} GiB)"
+    return f"{round(size)} bytes ({size / GIB:.2f} GiB)"
