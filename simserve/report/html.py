@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from simserve.report.explain import explanations
 from simserve.report.page import figure_block, numbers, page, table
 from simserve.report.plots import gantt_plot, latency_cdf_plot, memory_plot, save_figure, step_time_plot, timeline_plot
+from simserve.report.plots.style import inline_svg
 from simserve.report.plots.timeline import MAX_BARS
 from simserve.report.question import question_facts
 from simserve.report.summary import Summary
-from simserve.report.text import count, ms, number, percent
+from simserve.report.text import count, limit_ms, ms, number, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,14 +38,15 @@ CAPTIONS = {
 
 def write_report(run: "RunFolder") -> Path:
     """Write report.html and plots/*.svg, *.png into the folder of a run; return the page."""
-    figures = report_figures(run)
     plots = run.path / "plots"
     plots.mkdir(exist_ok=True)
-    for name, drawn in figures.items():
-        save_figure(drawn, plots / name)
+    pictures = {}
+    for name, drawn in report_figures(run).items():
+        svg, _ = save_figure(drawn, plots / name)
+        pictures[name] = inline_svg(svg.read_text(encoding="utf-8"), name, CAPTIONS[name])
     path = run.path / "report.html"
     partial = path.with_suffix(".partial")
-    partial.write_text(report_page(run, figures), encoding="utf-8")
+    partial.write_text(report_page(run, pictures), encoding="utf-8")
     return partial.replace(path)
 
 
@@ -61,12 +63,11 @@ def report_figures(run: "RunFolder") -> "dict[str, Figure]":
     return figures
 
 
-def report_page(run: "RunFolder", figures: "dict[str, Figure]") -> str:
-    """The page as text."""
+def report_page(run: "RunFolder", pictures: dict[str, str]) -> str:
+    """The page as text; `pictures` are SVG elements by name."""
     summary = run.summary
-    pictures = {name: figure_block(drawn, name, CAPTIONS[name]) for name, drawn in figures.items()}
+    blocks = {name: figure_block(picture, CAPTIONS[name]) for name, picture in pictures.items()}
     facts = question_facts(run.result.scenario, summary)
-    shown = [name for name in ("timeline", "step_time", "memory", "requests") if name in pictures]
     return page(
         {
             "title": escape(str(summary["label"])),
@@ -78,10 +79,10 @@ def report_page(run: "RunFolder", figures: "dict[str, Figure]") -> str:
             "latencies": _latency_table(summary),
             "objectives": _objective_table(summary),
             "classes": _class_table(summary),
-            "latency_picture": pictures["latency"],
+            "latency_picture": blocks.pop("latency"),
             "why": "".join(f"<li>{escape(line)}</li>" for line in explanations(summary)),
             "counters": numbers(_counters(summary)),
-            "pictures": "".join(pictures[name] for name in shown),
+            "pictures": "".join(blocks.values()),
             "trust": escape(str(summary["trust"])),
             "definitions": "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in LATENCIES.values()),
         }
@@ -133,7 +134,7 @@ def _objective_table(summary: Summary) -> str:
         [
             *([", ".join(verdict["classes"])] if len(summary["class_names"]) > 1 else []),
             f"p{verdict['percentile']:g} {LATENCIES[latency][0]}",
-            ms(limit["limit_ms"]),
+            limit_ms(limit["limit_ms"]),
             ms(limit["value_ms"]),
             "met" if limit["met"] else "missed",
         ]

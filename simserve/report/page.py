@@ -4,12 +4,6 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING
-
-from simserve.report.plots.style import inline_svg
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], headless: bool = False) -> str:
@@ -32,9 +26,8 @@ def numbers(values: Mapping[str, str]) -> str:
     return "".join(f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in values.items())
 
 
-def figure_block(drawn: "Figure", name: str, caption: str) -> str:
+def figure_block(picture: str, caption: str) -> str:
     """A picture with its caption."""
-    picture = inline_svg(drawn, name, escape(caption, quote=True))
     return f"<figure>{picture}<figcaption>{escape(caption)}</figcaption></figure>"
 
 

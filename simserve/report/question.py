@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from simserve.report.text import count, ms, number
+from simserve.report.text import count, limit_ms, number
 from simserve.spec.scenario import Scenario
 from simserve.spec.slo import SloSpec
 from simserve.spec.workload import AllAtOnce, ClosedLoop, Constant, Gamma, Poisson
@@ -100,9 +100,11 @@ def _lengths(summary: Mapping[str, Any]) -> str:
 
 def _objectives(scenario: Scenario) -> Iterator[str]:
     """Each objective in words."""
-    stated = [("", scenario.slo), *((f"{spec.name}: ", spec.slo) for spec in scenario.workload.classes)]
+    classes = scenario.workload.classes
+    common = None if classes and all(spec.slo for spec in classes) else scenario.slo
+    stated = [("", common), *((f"{spec.name}: ", spec.slo) for spec in classes)]
     for whom, slo in stated:
         if slo is not None:
             limits = {"TTFT": slo.ttft, "TPOT": slo.tpot, "ITL": slo.itl, "E2EL": slo.e2el}
-            shown = [f"{name} <= {ms(1e3 * limit)}" for name, limit in limits.items() if limit is not None]
+            shown = [f"{name} <= {limit_ms(1e3 * limit)}" for name, limit in limits.items() if limit is not None]
             yield f"{whom}p{slo.percentile:g} of {', '.join(shown)}"

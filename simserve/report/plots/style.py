@@ -1,7 +1,6 @@
 """How every picture looks, and how it becomes a file: the same bytes for the same run."""
 
 import functools
-import io
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -95,38 +94,35 @@ def nothing_to_show(axes: "Axes", text: str) -> None:
     axes.text(0.5, 0.5, text, ha="center", va="center", color=FAINT, transform=axes.transAxes)
 
 
-def save_figure(drawn: "Figure", stem: Path) -> list[Path]:
+def save_figure(drawn: "Figure", stem: Path) -> tuple[Path, Path]:
     """Write STEM.svg and STEM.png."""
-    paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in ("svg", "png")]
-    for path in paths:
-        path.write_bytes(_image(drawn, path.suffix[1:]))
-    return paths
-
-
-def _image(drawn: "Figure", kind: str, **options: Any) -> bytes:
     import matplotlib as mpl
 
-    buffer = io.BytesIO()
-    metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
+    svg, png = (stem.with_name(f"{stem.name}.{suffix}") for suffix in ("svg", "png"))
     with mpl.rc_context(STYLE):
-        drawn.savefig(buffer, format=kind, dpi=150, metadata=metadata, **options)
-    return buffer.getvalue()
+        drawn.draw_without_rendering()
+        drawn.set_layout_engine("none")  # laid out once is enough for both files
+        drawn.savefig(svg, metadata={"Date": None})
+        drawn.savefig(png, dpi=150, metadata={"Software": None})
+    return svg, png
 
 
-def inline_svg(drawn: "Figure", name: str, description: str) -> str:
-    """The picture as an element of a page, whose colours `--ink`, `--faint` and `--grid` it takes.
+def inline_svg(svg: str, name: str, description: str) -> str:
+    """A saved picture as an element of a page, without a background and in the page's `--ink`, `--faint` and `--grid`.
 
     Identifiers carry `name`, so that several pictures live on one page.
     """
-    text = _image(drawn, "svg", transparent=True).decode()
-    text = text[text.index("<svg") :]
+    text = svg[svg.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r'\bid="', f'id="{name}-', text)
-    text = re.sub(r'href="#', f'href="#{name}-', text)
-    text = text.replace("url(#", f"url(#{name}-")
-    for colour, variable in ((INK, "--ink"), (FAINT, "--faint"), (GRID, "--grid")):
-        text = text.replace(colour, f"var({variable})")
-    head = f'<svg role="img" aria-label="{description}"'
-    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
-    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
-    return text.replace("<svg", head, 1).strip()
+    text = re.sub(r"\bid=\"", f'id="{name}-', text)
+    text = text.replace('href="#', f'href="#{name}-').replace("url(#", f"url(#{name}-")
+    for colour, page_colour in (
+        ("#ffffff", "none"),
+        (INK, "var(--ink)"),
+        (FAINT, "var(--faint)"),
+        (GRID, "var(--grid)"),
+    ):
+        text = text.replace(colour, page_colour)
+    head = re.sub(r' (width|height)="[^"]*"', "", text[: text.index(">")])
+    label = f'<svg role="img" aria-label="{description}"'
+    return (head.replace("<svg", label) + text[text.index(">") :]).strip()
