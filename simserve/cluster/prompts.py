@@ -37,10 +37,10 @@ class Prompts:
             chain = ((row, ENDLESS),)
         if self._awaited[row]:
             self._chains[row] = chain
-            self._branches[row] = {replica: request.branch}
+            self._branches[row] = {replica: request.own_branch()}
         if len(chain) > 1:
             head = tuple((self._branch(stream, replica), end) for stream, end in chain[:-1])
-            request.path = (*head, (request.branch, ENDLESS))
+            request.path = (*head, (request.own_branch(), ENDLESS))
         self.pass_over(row)
 
     def pass_over(self, row: int) -> None:

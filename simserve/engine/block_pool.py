@@ -14,6 +14,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from simserve.engine.prefix import Branch
+from simserve.engine.request import NO_PIECES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +34,9 @@ class Run:
 
     __slots__ = ("branch", "end", "entries", "holds", "start")
 
-    def __init__(self, branch: Branch, start: int, end: int) -> None:
+    def __init__(self, branch: Branch | None, start: int, end: int) -> None:
         self.branch = branch
+        """None for text that nobody can look for."""
         self.start = start
         self.end = end
         self.holds: dict[tuple[int, int], int] = {}
@@ -147,26 +149,27 @@ class BlockPool:
 
     def _evict(self, num_blocks: int) -> None:
         order = self._eviction_order
-        while num_blocks:
+        while True:
             entry = next(iter(order))
-            a, b = entry.parts[-1]
-            cut = max(a, b - num_blocks)
-            num_blocks -= b - cut
-            run = entry.run
-            self._forget(run, cut, b)
-            if cut > a:
-                entry.parts[-1] = (a, cut)
+            start, end = entry.parts[-1]
+            cut = end - num_blocks
+            if cut > start:
+                entry.parts[-1] = (start, cut)
+                self._forget(entry.run, cut, end)
                 return
             entry.parts.pop()
+            self._forget(entry.run, start, end)
             if not entry.parts:
                 del order[entry]
                 self._drop(entry)
+            num_blocks -= end - start
+            if not num_blocks:
+                return
 
     def _forget(self, run: Run, start: int, end: int) -> None:
         """The blocks `[start, end)` of a run lose their hash."""
-        branch = run.branch
-        copies = branch.copies
         self.num_entered -= end - start
+        copies = run.branch.copies if run.branch is not None else None
         if copies:
             for index in range(start, end):
                 if index in copies:
@@ -175,21 +178,20 @@ class BlockPool:
                     if len(copies[index]) == 1:
                         del copies[index]
 
-    def _drop(self, entry: Entry) -> None:
+    @staticmethod
+    def _drop(entry: Entry) -> None:
         """An entry is empty: forget it, and its run if nothing of that is left."""
         run = entry.run
         run.entries.remove(entry)
-        if not run.entries and not run.holds:
+        if run.branch is not None and not run.entries and not run.holds:
             run.branch.runs.remove(run)
 
     # -- the prefix cache ----------------------------------------------------------------------------------------------------------------
 
     def lookup(self, request: Request) -> Hit:
         """The longest cached prefix of a request, in whole blocks; its last token is always computed anew."""
-        if not self.enable_prefix_caching:
-            return MISS
         path = request.path
-        if len(path) == 1 and not request.branch.runs:
+        if not path or not self.enable_prefix_caching:
             return MISS
         limit = (request.num_tokens - 1) // self.block_size
         pieces: list[Piece] = []
@@ -239,6 +241,7 @@ class BlockPool:
         start = request.num_entered_blocks
         if num_blocks <= start or not self.enable_prefix_caching:
             return
+        assert request.path, "only text that has a place in the trie can be entered"
         self.version += 1
         for branch, end in request.path:
             if end <= start:
@@ -252,8 +255,10 @@ class BlockPool:
 
     def enter_shared(self, request: Request, num_blocks: int) -> None:
         """Like `enter`, but leaves out the request's own text while nobody else may look for it."""
-        if not request.branch.shared:
-            path = request.path
+        path = request.path
+        if not path:
+            return
+        if not path[-1][0].shared:
             num_blocks = min(num_blocks, path[-2][1]) if len(path) > 1 else 0
         self.enter(request, num_blocks)
 
@@ -267,7 +272,7 @@ class BlockPool:
         else:
             run = request.writing = Run(branch, start, end)
             branch.runs.append(run)
-            request.pieces.append((run, start, end))
+            request.pieces = [*request.pieces, (run, start, end)]
         run.hold(run.start, end)
         self.num_entered += end - start
         if branch.copies:
@@ -291,25 +296,43 @@ class BlockPool:
 
     # -- release -------------------------------------------------------------------------------------------------------------------------
 
-    def release(self, request: Request) -> None:
-        """Free all blocks of a request, tail first: those without a hash for anyone to take, the cached ones last in the order of eviction."""
-        num_blocks = request.num_blocks
-        num_hashed = request.num_hashed_blocks if self.enable_prefix_caching else 0
+    def release(self, request: Request, may_return: bool) -> None:
+        """Free all blocks of a request, tail first: those without a hash for anyone to take, the others to be evicted last.
+
+        `may_return` tells that the request itself may look for its blocks again (it is preempted, not finished).
+        """
         self.version += 1
-        self.num_unhashed += num_blocks - num_hashed
-        self.num_free += num_blocks - num_hashed
+        num_hashed = request.num_hashed_blocks if self.enable_prefix_caching else 0
+        num_unhashed = request.num_blocks - num_hashed
+        self.num_unhashed += num_unhashed
+        self.num_free += num_unhashed
+        if not request.path and not may_return:
+            if num_hashed:
+                self._abandon(num_hashed)
+            return
         if num_hashed > request.num_entered_blocks:
+            request.own_branch()
             self.enter(request, num_hashed)
         for run, start, end in reversed(request.pieces):
             freed = run.let_go(start, end)
             if freed:
-                entry = Entry(run, freed)
-                run.entries.append(entry)
-                self._eviction_order[entry] = None
-                self.num_free += sum(b - a for a, b in freed)
-        request.pieces = []
+                self._let_wait(run, freed)
+        request.pieces = NO_PIECES
         request.writing = None
         request.num_blocks = request.num_hashed_blocks = request.num_entered_blocks = 0
+
+    def _abandon(self, num_blocks: int) -> None:
+        """Cached text that nobody will ever look for: it only waits to be evicted."""
+        self.num_entered += num_blocks
+        self._let_wait(Run(None, 0, num_blocks), [(0, num_blocks)])
+
+    def _let_wait(self, run: Run, parts: list[tuple[int, int]]) -> None:
+        """Nobody holds these blocks of a run any more: they are last in the order of eviction."""
+        entry = Entry(run, parts)
+        run.entries.append(entry)
+        self._eviction_order[entry] = None
+        for start, end in parts:
+            self.num_free += end - start
 
     # -- for laws and traces -------------------------------------------------------------------------------------------------------------
 

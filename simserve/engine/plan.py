@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from simserve.engine.request import Request
+
+    Requests = tuple[Request, ...]
 
 
 class Chunk:
@@ -50,12 +54,12 @@ class StepPlan:
         self.context = 0
         self.chunks: list[Chunk] = []
         self.new: list[Request] = []
-        self.resumed: list[Request] = []
-        self.preempted: list[Request] = []
-        self.starved: list[Request] = []
-        self.finishing: list[Request] = []
-        self.late: list[Request] = []
-        self.gaps: list[tuple[Request, int]] = []
+        self.resumed: Requests = ()
+        self.preempted: Requests = ()
+        self.starved: Requests = ()
+        self.finishing: Sequence[Request] = ()
+        self.late: Requests = ()
+        self.gaps: tuple[tuple[Request, int], ...] = ()
 
     @property
     def is_empty(self) -> bool:

@@ -26,6 +26,9 @@ class State(IntEnum):
 
 WAITING, PREFILLING, DECODING, DRAINING, FINISHED = State
 
+NO_PIECES: list["Piece"] = []
+"""Held by requests that have nothing in the prefix cache; never changed."""
+
 
 class Request:
     """One request, as the scheduler sees it.
@@ -65,9 +68,18 @@ class Request:
         "writing",
     )
 
+    base: int
+    """While decoding: `clock - base` tokens are computed."""
+    last_clock: int
+    """While decoding: the clock of the step that gives the last token."""
+    seq: int
+    """Number of its admission."""
+    scheduled: int
+    """Number of the step that admitted it first."""
+
     def __init__(
         self,
-        id: int | str,
+        id: int | str,  # noqa: A002
         arrival: float,
         num_prompt_tokens: int,
         output_len: int,
@@ -81,22 +93,20 @@ class Request:
         self.max_tokens = max_tokens
         self.priority = priority
         self.state = WAITING
-        self.branch = branch = Branch(self)
-        self.path: Path = ((branch, ENDLESS),)
-        self.num_computed_tokens = 0
-        self.num_blocks = 0
-        self.num_hashed_blocks = 0
-        self.num_entered_blocks = 0
-        self.pieces: list[Piece] = []
+        self.branch: Branch | None = None
+        self.path: Path = ()
+        self.pieces: list[Piece] = NO_PIECES
         self.writing: Run | None = None
-        self.base = 0
-        self.seq = -1
-        self.last_clock = -1
-        self.num_preemptions = 0
-        self.num_cached_tokens = 0
-        self.scheduled = -1
-        self.first_step = -1
-        self.token_step = -1
+        self.num_computed_tokens = self.num_blocks = self.num_hashed_blocks = self.num_entered_blocks = 0
+        self.num_preemptions = self.num_cached_tokens = 0
+        self.scheduled = self.first_step = self.token_step = -1
+
+    def own_branch(self) -> Branch:
+        """The branch of the request's own text; made when first needed, since most texts are never looked for."""
+        if self.branch is None:
+            self.branch = Branch(self)
+            self.path = ((self.branch, ENDLESS),)
+        return self.branch
 
     def __repr__(self) -> str:
         return f"Request({self.id!r}, {State(self.state).name}, {self.num_computed_tokens}/{self.num_tokens})"

@@ -187,10 +187,10 @@ class Scheduler:
         if request.first_step < 0:
             request.first_step = self.num_steps
         else:
-            plan.gaps.append((request, request.token_step))
+            plan.gaps += ((request, request.token_step),)
         remaining = request.num_prompt_tokens + request.output_len - request.num_tokens - 1
         self.decoding.join(request, request.num_computed_tokens, remaining)
-        if request.branch.shared:
+        if request.branch is not None and request.branch.shared:
             self._shared_decodes[request] = None
 
     # -- the walk over `running`, where its order matters -----------------------------------------------------------------------------------
@@ -245,14 +245,14 @@ class Scheduler:
         else:
             self.prefilling.pop(request, None)
             plan.chunks = [chunk for chunk in plan.chunks if chunk.request is not request]
-        self.pool.release(request)
+        self.pool.release(request, may_return=True)
         del self.running[request]
         request.state = WAITING
         request.num_computed_tokens = 0
         request.num_preemptions += 1
         self.num_preemptions += 1
         self.waiting.appendleft(request)
-        plan.preempted.append(request)
+        plan.preempted += (request,)
 
     def _starve(self, plan: StepPlan, request: Request) -> None:
         """A decoding request gets nothing in this step: afterwards it has a chunk of one token to compute."""
@@ -260,7 +260,7 @@ class Scheduler:
         request.state = PREFILLING
         self.prefilling[request] = None
         self.prefilling = dict.fromkeys(sorted(self.prefilling, key=lambda running: running.seq))
-        plan.starved.append(request)
+        plan.starved += (request,)
 
     def _leave_decoding(self, request: Request, ahead: int) -> None:
         """From decoding to explicit numbers; `ahead` is 1 if this step has given the request its token already."""
@@ -277,7 +277,7 @@ class Scheduler:
     def _keep_late(self, request: Request) -> None:
         """A token of the request is in flight (asynchronous scheduling): the plan in flight will bring it."""
         if self._in_flight is not None:
-            self._in_flight.late.append(request)
+            self._in_flight.late += (request,)
 
     def _num_hashed(self, request: Request, ahead: int = 0) -> int:
         """Leading blocks of a decoding request that are hashed.
@@ -339,7 +339,7 @@ class Scheduler:
             self.pool.touch(request, hit)
         num_hit_tokens = hit.num_blocks * self.config.block_size
         if request.num_preemptions:
-            plan.resumed.append(request)
+            plan.resumed += (request,)
         else:
             plan.new.append(request)
             request.scheduled = self.num_steps
@@ -356,7 +356,7 @@ class Scheduler:
 
     # -- tokens come in ------------------------------------------------------------------------------------------------------------------
 
-    def complete(self, plan: StepPlan) -> list[Request]:
+    def complete(self, plan: StepPlan) -> Sequence[Request]:
         """Take in the tokens of a plan; returns the requests that finished, in order of admission. Their blocks and seats are free now."""
         for request in plan.finishing:
             self._finish(request)
@@ -390,12 +390,14 @@ class Scheduler:
                 self._shared_decodes.pop(request, None)
             elif state is DRAINING:
                 request.num_hashed_blocks = request.num_computed_tokens // size
-            else:
+            else:  # starved by the step after its last one, as it could not know of the EOS
                 self.prefilling.pop(request, None)
-            self.pool.release(request)
+                request.num_hashed_blocks = request.num_computed_tokens // size
+            self.pool.release(request, may_return=False)
             del self.running[request]
         request.state = FINISHED
-        request.branch.owner = None
+        if request.branch is not None:
+            request.branch.owner = None
 
     # -- runs of equal steps ---------------------------------------------------------------------------------------------------------------
 
