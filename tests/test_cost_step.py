@@ -86,7 +86,7 @@ def launch_by_launch(cost: ModelledStepCost, batch: tuple[list[tuple[int, int]],
 
 
 @given(costs, batches)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_step_is_its_launches_played_one_by_one(arguments: tuple[str, ...], batch: Any) -> None:
     cost = modelled(*arguments)
     step = ask(cost, batch)
@@ -94,7 +94,7 @@ def test_a_step_is_its_launches_played_one_by_one(arguments: tuple[str, ...], ba
 
 
 @given(costs, st.integers(1, 700), st.integers(1, 2_000_000))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_step_without_chunks_is_the_decode_cost_at_its_context(arguments: Any, decodes: int, context: int) -> None:
     cost = modelled(*arguments)
     step = cost.decode(decodes).at(context)
@@ -104,7 +104,7 @@ def test_a_step_without_chunks_is_the_decode_cost_at_its_context(arguments: Any,
 
 
 @given(costs, st.integers(1, 600))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_decode_pieces_cover_every_context_and_never_fall(arguments: Any, decodes: int) -> None:
     cost = modelled(*arguments)
     pieces = cost.decode(decodes).pieces
@@ -118,7 +118,7 @@ def test_decode_pieces_cover_every_context_and_never_fall(arguments: Any, decode
 
 
 @given(costs, batches, st.sampled_from(["tokens", "history", "context", "decode", "chunk"]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=300)
 def test_step_time_is_positive_and_monotone(arguments: Any, batch: Any, more: str) -> None:
     """inference-sim#489, Frontier#15: never zero, never less for more tokens, history, context or sequences."""
     cost = modelled(*arguments)
@@ -164,7 +164,7 @@ def test_expert_bytes_read_are_those_of_experts_touched(model: str) -> None:
 
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "llama-3.1-70b", "mixtral-8x7b"])
 @given(batch=batches)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_two_gpus_take_more_than_half_the_time_of_one(model: str, batch: Any) -> None:
     """inference-sim#1663: TP communication free."""
     one = modelled(model, "h200-sxm-141gb")
@@ -216,7 +216,7 @@ def test_the_growth_with_batch_is_kv_traffic() -> None:
 
 
 @given(costs, batches)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_operators_add_up_to_the_gpu_time_of_the_step(arguments: Any, batch: Any) -> None:
     chunks, decodes, context = batch
     question = (chunks, decodes, decodes * context, decodes + len(chunks))
@@ -317,7 +317,7 @@ def test_front_end_is_the_hosts() -> None:
     st.sampled_from(["llama-3.1-8b", "gpt-oss-120b"]),
     st.lists(st.tuples(st.integers(1, 600), st.integers(1, 3000), st.integers(1, 50)), min_size=1, max_size=8),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_breakdown_of_decode_runs_adds_up_exactly(model: str, runs: list[tuple[int, int, int]]) -> None:
     cost = modelled(model)
     rows = [(n, n * context, steps) for n, context, steps in runs]

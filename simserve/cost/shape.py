@@ -215,7 +215,7 @@ class _Builder:
             pair = decode = 4 * self.heads * model.head_dim
             history = 0.0
         dtype = self.sharding.compute_dtype(model.activation_dtype, model.activation_dtype)
-        return Attention(self._kv_bytes(), pair, decode, history, window, dtype)
+        return Attention(self.heads, self._kv_bytes(), pair, decode, history, window, dtype)
 
     def _kv_bytes(self) -> float:
         model = self.model
