@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from simserve.report.saturation import MEANING
-from simserve.report.text import count, gib, ms, number, percent
+from simserve.report.text import count, gib, group_name, ms, number, percent
 
 KV_PRESSURE = 0.95
 """A KV cache that was at least so full is named as tight."""
@@ -48,8 +48,8 @@ def _steps(breakdown: Mapping[str, float]) -> Iterator[str]:
     if total <= 0:
         return
     largest = sorted(breakdown.items(), key=lambda part: -part[1])[:3]
-    parts = ", ".join(f"{name.replace('_', ' ')} {percent(seconds / total)}" for name, seconds in largest)
-    yield f"Steps: most of their time is {parts}."
+    parts = "; ".join(f"{group_name(name)} {percent(seconds / total)}" for name, seconds in largest)
+    yield f"Steps: their time goes into {parts}."
 
 
 def _memory(summary: Mapping[str, Any]) -> Iterator[str]:

@@ -83,7 +83,7 @@ def report_page(run: "RunFolder", pictures: dict[str, str]) -> str:
             "why": "".join(f"<li>{escape(line)}</li>" for line in explanations(summary)),
             "counters": numbers(_counters(summary)),
             "pictures": "".join(blocks.values()),
-            "trust": escape(str(summary["trust"])),
+            "trust": escape(summary["trust"][:1].upper() + summary["trust"][1:]),
             "definitions": "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in LATENCIES.values()),
         }
     )

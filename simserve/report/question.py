@@ -66,7 +66,7 @@ def question_facts(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, 
         "Model": f"{model.name}: {model.num_parameters / 1e9:.1f} B parameters,"
         f" weights {model.weight_dtype}, KV {model.kv_dtype}",
         "Fleet": f"{replicas} of {cluster.tensor_parallel} x {cluster.gpu.name}{router}",
-        "Requests": f"{_arrivals(scenario)}; {count(summary['num_prompts'])} measured",
+        "Requests": f"{_arrivals(scenario)}; {count(summary['num_prompts'])} counted",
         "Lengths": _lengths(summary),
         "Engine": f"{engine.scheduler}; at most {count(engine.max_num_seqs)} sequences,"
         f" {count(engine.max_num_batched_tokens)} tokens a step, {count(engine.max_model_len)} tokens a request{pool}",

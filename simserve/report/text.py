@@ -39,3 +39,21 @@ def percent(share: float | None) -> str:
 def gib(size: float | None) -> str:
     """Bytes in GiB."""
     return NONE if size is None else f"{size / 2**30:.1f}{THIN}GiB"
+
+
+GROUPS = {
+    "linear": "linear layers",
+    "experts": "expert layers",
+    "elementwise": "norms, rope, activation",
+    "lm_head": "lm_head",
+    "attention_decode": "attention of decodes",
+    "attention_prefill": "attention of prompts",
+    "communication": "all-reduce",
+    "host": "host, GPU waiting",
+}
+"""Groups of operators as a person calls them."""
+
+
+def group_name(group: str) -> str:
+    """Name of a group of `step_time_breakdown`."""
+    return GROUPS.get(group, group.replace("_", " "))

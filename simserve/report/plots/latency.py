@@ -72,7 +72,9 @@ def _curve(result: Result, latency: str, rows: BoolArray) -> tuple[NDArray[Any],
         some = np.flatnonzero(counts)
         if some.size == 0:
             return None
-        return bin_edges()[some] * TICK, np.cumsum(counts[some]) / counts.sum()
+        values = np.repeat(bin_edges()[some] * TICK, 2)  # an upright at each value, the first from 0
+        reached = np.cumsum(counts[some]) / counts.sum()
+        return values, np.column_stack([np.concatenate([[0.0], reached[:-1]]), reached]).ravel()
     values = LATENCIES[latency](result.requests)[rows]
     values = values[~np.isnan(values)]
     return (np.quantile(values, SHARES), SHARES) if values.size else None

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from simserve.report.plots.style import BLUE, GREEN, GREY, PURPLE, RED, YELLOW, figure, nothing_to_show, styled
+from simserve.report.text import group_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +33,7 @@ def step_time_plot(step_time_breakdown: Mapping[str, float]) -> "Figure":
         nothing_to_show(axes, "the time of the steps is not broken down")
         return fig
     shares = [100 * time / total for _, time in parts]
-    bars = axes.barh([name.replace("_", " ") for name, _ in parts], shares, color=BLUE, height=0.7)
+    bars = axes.barh([group_name(name) for name, _ in parts], shares, color=BLUE, height=0.7)
     axes.bar_label(bars, [f"{share:.1f} %" for share in shares], padding=3, fontsize=8)
     axes.set(xlabel="% of the time of all steps", title="Where the time of the steps goes")
     axes.set_xlim(0, max(shares) * 1.13)
@@ -45,7 +46,7 @@ def step_time_plot(step_time_breakdown: Mapping[str, float]) -> "Figure":
 def memory_plot(memory: Mapping[str, float | int | str]) -> "Figure":
     """The memory ledger of one GPU as one bar, in GiB."""
     lines = {key: float(memory[key]) / GIB for key in LEDGER if isinstance(memory.get(key), int | float)}
-    fig = figure(7.2, 1.75)
+    fig = figure(7.2, 1.7)
     axes = fig.subplots()
     if not lines:
         nothing_to_show(axes, "this run has no memory ledger")
@@ -58,10 +59,9 @@ def memory_plot(memory: Mapping[str, float | int | str]) -> "Figure":
         left += size
     if total > left:
         axes.barh(0, total - left, left=left, color=GREY, alpha=0.5, height=0.6, label=f"left alone {total - left:.1f}")
-    axes.set(xlabel="GiB of one GPU", yticks=[])
+    axes.set(xlabel="GiB of one GPU", yticks=[], title="Memory ledger")
     axes.set_xlim(0, max(total, left))
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=6, handlelength=1.0, columnspacing=1.2)
-    axes.set_title("Memory ledger", pad=22)
+    fig.legend(loc="outside lower center", ncols=6, handlelength=1.0, columnspacing=1.2)
     return fig

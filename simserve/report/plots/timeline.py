@@ -33,7 +33,7 @@ def timeline_plot(result: Result) -> "Figure":
     else:
         blocks.stairs(100 * found.kv_usage, edges, fill=True, color=GREEN, alpha=0.35)
         blocks.stairs(100 * found.kv_usage, edges, color=GREEN, baseline=None)
-        blocks.set_ylim(0, 102)
+        blocks.set_ylim(0, min(102.0, max(5.0, 125 * float(found.kv_usage.max()))))
     for axes, rate, colour, title in (
         (output, found.output_rate, PURPLE, "Output tokens a second"),
         (prompt, found.prefill_rate, CYAN, "Prompt tokens computed a second"),
