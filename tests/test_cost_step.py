@@ -65,12 +65,13 @@ def ask(cost: ModelledStepCost, batch: tuple[list[tuple[int, int]], int, int]) -
     return cost.step(chunks, decodes, decodes * context, decodes + len(chunks))
 
 
-def launch_by_launch(cost: ModelledStepCost, batch: tuple[list[tuple[int, int]], int, int]) -> tuple[int, int, int]:
-    """CPU, GPU and latency of a step by playing its launches one after the other."""
-    chunks, decodes, context = batch
+def launch_by_launch(
+    cost: ModelledStepCost, chunks: list[tuple[int, int]], decodes: int, context: int
+) -> tuple[int, int, int]:
+    """CPU, GPU and latency of a step whose decodes read `context` tokens, by playing its launches one by one."""
     mode, rows = cost.graph_of(chunks, decodes)
     attention = [
-        time.prefill(chunks) + time.decode(decodes, decodes * context) if time else 0
+        time.prefill(chunks) + time.decode(decodes, context) if time else 0
         for time in (cost.forward.full, cost.forward.window)
     ]
     stretch = [*cost.forward.body_launches(rows, mode), (1, cost.forward.head_launches(decodes + len(chunks)))]
@@ -89,8 +90,9 @@ def launch_by_launch(cost: ModelledStepCost, batch: tuple[list[tuple[int, int]],
 @settings(max_examples=60)
 def test_a_step_is_its_launches_played_one_by_one(arguments: tuple[str, ...], batch: Any) -> None:
     cost = modelled(*arguments)
+    chunks, decodes, context = batch
     step = ask(cost, batch)
-    assert (step.cpu, step.gpu, step.latency) == launch_by_launch(cost, batch)
+    assert (step.cpu, step.gpu, step.latency) == launch_by_launch(cost, chunks, decodes, decodes * context)
 
 
 @given(costs, st.integers(1, 700), st.integers(1, 2_000_000))
@@ -107,21 +109,24 @@ def test_a_step_without_chunks_is_the_decode_cost_at_its_context(arguments: Any,
 @settings(max_examples=60)
 def test_decode_pieces_cover_every_context_and_never_fall(arguments: Any, decodes: int) -> None:
     cost = modelled(*arguments)
-    pieces = cost.decode(decodes).pieces
+    decode = cost.decode(decodes)
+    pieces = decode.pieces
     assert [piece.until for piece in pieces] == sorted({piece.until for piece in pieces})
     assert pieces[-1].until == 2**62
     for piece, following in pairwise(pieces):
-        before, after = cost.decode(decodes).at(piece.until), cost.decode(decodes).at(piece.until + 1)
+        before, after = decode.at(piece.until), decode.at(piece.until + 1)
         assert before.gpu <= after.gpu
         assert before.latency <= after.latency
         assert following.until > piece.until
+        for context, step in ((piece.until, before), (piece.until + 1, after)):
+            assert (step.cpu, step.gpu, step.latency) == launch_by_launch(cost, [], decodes, context)
 
 
 @given(costs, batches, st.sampled_from(["tokens", "history", "context", "decode", "chunk"]))
 @settings(max_examples=300)
 def test_step_time_is_positive_and_monotone(arguments: Any, batch: Any, more: str) -> None:
-    """inference-sim#489, Frontier#15: never zero, never less for more tokens, history, context or sequences. (Where graphs
-    serve decodes alone, the first chunk takes their padding away.)
+    """inference-sim#489, Frontier#15: never zero, never less for more tokens, history, context or sequences. (But where
+    graphs serve decodes alone, the first chunk takes their padding away.)
     """
     cost = modelled(*arguments)
     chunks, decodes, context = batch

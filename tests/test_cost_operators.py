@@ -1,0 +1,234 @@
+"""Operators one by one: what they move and compute, what binds them, and the curves their times are read from."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simserve.cost.attention import Attention, AttentionTime
+from simserve.cost.build import build_forward, sharding
+from simserve.cost.collectives import CollectiveTime, all_gather, all_reduce
+from simserve.cost.device import Device, MfuCurve
+from simserve.cost.launch import GraphMode, Launch, graph_policy, launch_totals
+from simserve.cost.operators import Elementwise, ExpertLinear, Linear
+from simserve.cost.shape import Sharding, forward_shape
+from simserve.spec.catalogue import find_gpu, find_model
+from simserve.spec.hardware import AllReduceSpec
+from simserve.spec.ticks import to_ticks
+
+DEVICE = Device(
+    gemm_bandwidth={"bf16": 1e12, "fp8": 1e12, "int4": 1e12},
+    elementwise_bandwidth=1e12,
+    attention_bandwidth=1e12,
+    peak_flops={"bf16": 1e14, "fp8": 2e14},
+    gemm_mfu={"bf16": MfuCurve.through({1: 1.0}), "fp8": MfuCurve.through({1: 1.0})},
+    attention_mfu=MfuCurve.through({1: 1.0}),
+    l2_bytes=1e6,
+    gemm_floor=2e-6,
+    kernel_floor=1e-6,
+    decode_floor=3e-6,
+    prefill_floor=4e-6,
+)
+
+
+def test_gemm_takes_the_longest_of_bytes_flops_and_floor() -> None:
+    small = Linear("small", 100, 100, weight_bytes=2e4, activation_bytes=2, dtype="bf16", compute="bf16")
+    wide = Linear("wide", 4096, 4096, weight_bytes=2 * 4096**2, activation_bytes=2, dtype="bf16", compute="bf16")
+    floor, memory, compute = small.kernel(1, DEVICE), wide.kernel(1, DEVICE), wide.kernel(4096, DEVICE)
+    assert (floor.bound, floor.ticks) == ("floor", to_ticks(2e-6))
+    assert (memory.bound, memory.ticks) == ("memory", to_ticks(2 * 4096**2 / 1e12))
+    assert (compute.bound, compute.ticks) == ("compute", to_ticks(2 * 4096**3 / 1e14))
+
+
+def test_activations_travel_only_as_far_as_l2_is_full() -> None:
+    norm = Elementwise("norm", 1000)
+    assert norm.kernel(1000, DEVICE).bytes == 0
+    assert norm.kernel(3000, DEVICE).bytes == 2e6
+
+
+@pytest.mark.parametrize(("experts", "per_token", "tokens"), [(8, 2, 1), (8, 2, 5), (128, 8, 40), (256, 8, 300)])
+def test_touched_experts_are_those_that_uniform_routing_touches(experts: int, per_token: int, tokens: int) -> None:
+    layer = ExpertLinear("experts", experts, per_token, 10, 10, 100.0, 2, "bf16", "bf16")
+    rng = np.random.default_rng(1)
+    draws = [
+        len({int(e) for _ in range(tokens) for e in rng.choice(experts, per_token, replace=False)}) for _ in range(200)
+    ]
+    error = 4 * np.std(draws) / np.sqrt(len(draws)) + 1e-9
+    assert layer.touched(tokens) == pytest.approx(np.mean(draws), abs=error)
+    assert layer.touched(tokens) <= min(experts, tokens * per_token) * (1 + 1e-12)
+
+
+@given(
+    st.dictionaries(st.integers(1, 16384), st.floats(0.01, 1.0), min_size=1, max_size=6),
+    st.floats(1, 20000),
+    st.floats(1, 20000),
+)
+def test_time_never_falls_with_the_rows(points: dict[int, float], one: float, other: float) -> None:
+    """Between points, outside them, and where measured points themselves would make it fall."""
+    curve = MfuCurve.through(points)
+    small, large = sorted((one, other))
+    assert small / curve(small) <= large / curve(large) * (1 + 1e-9)
+    assert 0 < curve(small) <= max(points.values())
+
+
+def test_mfu_is_read_through_its_points() -> None:
+    curve = MfuCurve.through({64: 0.2, 256: 0.6, 1024: 0.8})
+    assert [curve(size) for size in (1, 64, 256, 1024, 9000)] == pytest.approx([0.2, 0.2, 0.6, 0.8, 0.8])
+    assert curve(128) == pytest.approx((0.2 * 0.6) ** 0.5)
+    with pytest.raises(ValueError, match="positive"):
+        MfuCurve.through({})
+
+
+def test_collectives_are_read_through_their_points() -> None:
+    spec = AllReduceSpec(times={1024: 4e-6, 4096: 8e-6}, bus_bandwidth=1e9)
+    reduce = all_reduce(spec, 4)
+    assert [reduce(size) for size in (1, 1024, 4096)] == pytest.approx([4e-6, 4e-6, 8e-6])
+    assert reduce(2048) == pytest.approx((4e-6 * 8e-6) ** 0.5)
+    assert reduce(4096 + 1000) == pytest.approx(8e-6 + 1000 * 1.5 / 1e9)
+    assert all_gather(spec, 4)(8192) == pytest.approx(8e-6)
+
+
+def test_ranks_without_measurements_share_the_link() -> None:
+    """inference-sim#1663: TP communication free. A card without measured all-reduces still pays for its link."""
+    gpu = find_gpu("mi300x-192gb")
+    bare = gpu.model_copy(update={"interconnect": gpu.interconnect.model_copy(update={"all_reduce": {}})})
+    reduce = sharding(bare, 8).all_reduce
+    assert isinstance(reduce, CollectiveTime)
+    assert reduce(1e9) == pytest.approx(1e9 * 2 * 7 / 8 / gpu.interconnect.bandwidth, rel=1e-3)
+    assert sharding(bare, 1).all_reduce is None
+
+
+def test_two_all_reduces_a_layer_and_one_for_the_embedding() -> None:
+    forward = build_forward(find_model("llama-3.1-8b"), find_gpu("h100-sxm-80gb"), 2)
+    names = [kernel.name for layer in forward.shape.each_layer() for kernel in forward.kernels(layer.after, 8)]
+    assert sum("all_reduce" in name for name in names) == 2 * 32
+    assert [kernel.name for kernel in forward.kernels(forward.shape.embed, 8)] == ["embedding", "embedding_all_reduce"]
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3", "gpt-oss-120b"])
+@pytest.mark.parametrize("ranks", [1, 2, 8])
+def test_weights_read_by_all_gemms_are_the_weights_of_the_model(model: str, ranks: int) -> None:
+    """Every weight but the embedding table, norms and biases is read once by a pass that touches all experts; what
+    every GPU holds (router, latents of MLA, copied KV heads) comes on top.
+    """
+    spec = find_model(model)
+    shape = forward_shape(spec, sharding(find_gpu("b200-sxm-180gb"), ranks))
+    read = 0.0
+    operators = [op for layer in shape.each_layer() for op in (*layer.before, *layer.after)]
+    for op in (*operators, *shape.head):
+        if isinstance(op, Linear):
+            read += op.weight_bytes
+        elif isinstance(op, ExpertLinear):
+            read += op.weight_bytes * op.experts
+    table = 0 if spec.tie_word_embeddings else spec.vocab_size * spec.hidden_size * 2
+    share = (spec.weight_bytes - table) / ranks
+    assert share * 0.99 < read < share * (1.01 + 0.015 * (ranks - 1))
+
+
+def test_weights_as_stated_are_all_read() -> None:
+    spec = find_model("llama-2-7b").model_copy(update={"given_weight_bytes": 14e9})
+    shape = forward_shape(spec, Sharding(1, frozenset({"bf16"})))
+    gemms = [op for layer in shape.each_layer() for op in (*layer.before, *layer.after) if isinstance(op, Linear)]
+    head = [op for op in shape.head if isinstance(op, Linear)]
+    assert sum(op.weight_bytes for op in gemms + head) == pytest.approx(14e9)
+
+
+@pytest.mark.parametrize(
+    ("weights", "computes", "expected"),
+    [
+        ("fp8", {"bf16", "fp8"}, "fp8"),
+        ("fp8", {"bf16"}, "bf16"),
+        ("int4", {"bf16", "fp8"}, "bf16"),
+        ("nvfp4", {"bf16", "fp8", "nvfp4"}, "nvfp4"),
+        ("nvfp4", {"bf16", "fp8"}, "bf16"),
+        ("fp16", {"bf16"}, "bf16"),
+    ],
+)
+def test_gemms_compute_in_the_narrowest_format_of_the_gpu(weights: str, computes: set[str], expected: str) -> None:
+    assert Sharding(1, frozenset(computes)).compute_dtype(weights, "bf16") == expected
+
+
+def test_format_without_a_path_is_refused() -> None:
+    with pytest.raises(ValueError, match="no peak FLOP/s"):
+        Sharding(1, frozenset({"fp8"})).compute_dtype("bf16", "bf16")
+
+
+@given(st.integers(1, 300), st.integers(0, 300), st.integers(1, 100))
+def test_pairs_are_counted_query_by_query(new: int, history: int, window: int) -> None:
+    full = Attention(8, 1, 1, 1, 0, None, "bf16")
+    assert full.pairs(new, history) == sum(history + i + 1 for i in range(new))
+    assert replace(full, window=window).pairs(new, history) == sum(min(window, history + i + 1) for i in range(new))
+
+
+def test_prefill_attention_sees_its_history() -> None:
+    """A chunk after a history costs its own pairs and those with the history, at the mfu of what it sees."""
+    attention = Attention(
+        heads=32, kv_bytes=4096, pair_flops=4 * 32 * 128, decode_flops=0, history_flops=0, window=None, dtype="bf16"
+    )
+    time = AttentionTime(attention, DEVICE)
+    for new, history in ((1024, 0), (1024, 7168), (8192, 0)):
+        pairs = new * history + new * (new + 1) / 2
+        assert time.prefill([(new, history)]) == pytest.approx(1e13 * pairs * 4 * 32 * 128 / 1e14, rel=1e-9)
+    assert time.prefill([(1, 0)]) == to_ticks(4e-6)
+    assert time.prefill([]) == 0
+    assert time.prefill([(2048, 100), (1024, 5000)]) == pytest.approx(
+        time.prefill([(2048, 100)]) + time.prefill([(1024, 5000)]), abs=2
+    )
+
+
+def test_short_chunks_wait_for_their_history_together() -> None:
+    """Eight short chunks side by side take less than one after the other, and no less than the longest alone."""
+    forward = build_forward(find_model("llama-3.1-8b"), find_gpu("h100-sxm-80gb"), 1)
+    assert forward.full is not None
+    one = forward.full.prefill([(16, 8192)])
+    eight = forward.full.prefill([(16, 8192)] * 8)
+    assert one < eight < 4 * one
+    assert forward.full.prefill([(128, 8192)]) == one
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 5),
+            st.lists(
+                st.tuples(*[st.integers(0, 40)] * 2, st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=4
+            ),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(0, 60),
+    st.integers(0, 60),
+)
+def test_totals_of_launches_are_those_of_playing_them(
+    groups: list[tuple[int, list[tuple[int, ...]]]], x: int, y: int
+) -> None:
+    """Max-plus in closed form equals a CPU that launches ahead and a GPU that executes in order."""
+    stretch = [(repeat, [Launch("k", *numbers) for numbers in launches]) for repeat, launches in groups]
+    cpu = gpu = end = 0
+    for repeat, launches in stretch:
+        for launch in launches * repeat:
+            cpu += launch.cpu
+            work = launch.gpu + launch.full * x + launch.window * y
+            gpu += work
+            end = max(end, cpu) + work
+    totals = launch_totals(stretch)
+    assert totals.cpu == cpu
+    assert totals.gpu + totals.full * x + totals.window * y == gpu
+    assert max(line.base + line.full * x + line.window * y for line in totals.critical) == end
+
+
+def test_graphs_of_a_step_are_those_of_vllm() -> None:
+    sizes = (1, 2, 4, 8, 16, 24, 32)
+    policy = graph_policy("full_and_piecewise", sizes, max_num_seqs=24)
+    assert policy.choose(5, decode_only=True) == (GraphMode.FULL, 8)
+    assert policy.choose(5, decode_only=False) == (GraphMode.PIECEWISE, 8)
+    assert policy.choose(24, decode_only=True) == (GraphMode.FULL, 24)
+    assert policy.choose(25, decode_only=True) == (GraphMode.PIECEWISE, 32)
+    assert policy.choose(33, decode_only=False) == (GraphMode.NONE, 33)
+    only = graph_policy("full_decode_only", sizes, max_num_seqs=32)
+    assert only.choose(5, decode_only=True) == (GraphMode.FULL, 8)
+    assert only.choose(5, decode_only=False) == (GraphMode.NONE, 5)
+    assert graph_policy("none", sizes, 32).choose(1, decode_only=True) == (GraphMode.NONE, 1)
