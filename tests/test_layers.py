@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "validation": RUN | {"report"},
     "planning": RUN | {"report"},
     "cli": RUN | {"report", "validation", "planning"},
+    "__main__": {"cli"},
 }
 HEAVY = {"pandas", "matplotlib", "pyarrow", "rich", "dask"}
 NEVER = {"torch", "triton", "transformers", "vllm", "calibration"}

@@ -88,9 +88,7 @@ def models(json: Json = False) -> None:
 
     if json:
         facts = ("num_parameters", "num_active_parameters", "weight_bytes", "kv_bytes_per_token")
-        print_json(
-            [model.model_dump(mode="json") | {fact: getattr(model, fact) for fact in facts} for model in catalogue()]
-        )
+        print_json([model.model_dump() | {fact: getattr(model, fact) for fact in facts} for model in catalogue()])
         return
     rows = [
         [
@@ -130,7 +128,7 @@ def _list_profiles(names: list[str], json: bool) -> None:
 
     gpus = [find_gpu(name) for name in names]
     if json:
-        print_json([gpu.model_dump(mode="json") for gpu in gpus])
+        print_json([gpu.model_dump() for gpu in gpus])
         return
     rows = [
         [

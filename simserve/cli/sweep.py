@@ -40,13 +40,14 @@ def sweep(
     workers: Workers = None,
     json: Json = False,
 ) -> None:
-    """Run a scenario at several values of some keys: a table, sweep.csv and the latency-throughput plot.
+    """Run a scenario at several values of some keys: a table, sweep.csv and pictures.
 
     Points that the folder holds already are not run again.
 
-    Example: simserve sweep poisson --rates 2,4,8,16 cluster.tensor_parallel=1,2 -o runs/curve
+    Example: simserve sweep poisson-chat --rates 2,4,8,16 cluster.tensor_parallel=1,2 -o runs/curve
     """
     from simserve.planning.executor import default_workers, open_executor
+    from simserve.planning.pictures import write_pictures
     from simserve.planning.sweep import parse_axis, run_sweep, sweep_points
 
     texts = [*(axes or []), *([f"workload.arrivals.rate={rates}"] if rates else [])]
@@ -54,17 +55,21 @@ def sweep(
         fail("nothing to vary: give KEY=V1,V2,... or --rates 2,4,8")
     grid = [parse_axis(text) for text in texts]
     points = sweep_points(scenario_path(scenario), grid, seeds)
-    with (
-        open_executor(workers or default_workers(len(points))) as executor,
-        progress_bar(f"{len(points)} runs", len(points)) as progress,
-    ):
-        rows = run_sweep(points, out, executor, progress)
-    _plot(rows, [axis.key for axis in grid], out)
+    try:
+        with (
+            open_executor(workers or default_workers(len(points))) as executor,
+            progress_bar(f"{len(points)} runs", len(points)) as progress,
+        ):
+            rows = run_sweep(points, out, executor, progress)
+    except KeyboardInterrupt:
+        say(f"{out} keeps the runs that are done; the same command goes on from there")
+        raise
+    pictures = write_pictures(rows, grid, points[0].scenario.slo, out)
     if json:
         print_json(rows)
     else:
         _print_rows(rows, [axis.key for axis in grid if len(axis.values) > 1] + ["seed"] * (seeds > 1))
-    say(f"wrote {out}/sweep.csv, sweep.json and latency_throughput.png")
+    say(f"wrote {', '.join(str(path) for path in [out / 'sweep.csv', out / 'sweep.json', *pictures])}")
     for error in dict.fromkeys(row["error"] for row in rows if row["error"]):
         say(f"left out: {error}")
     if all(row["error"] for row in rows):
@@ -81,7 +86,3 @@ def _cell(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _plot(rows: Sequence[dict[str, Any]], keys: list[str], out: Path) -> None:
-    raise NotImplementedError

@@ -24,6 +24,8 @@ from simserve.spec.scenario import Scenario
 
 PRECISION = 0.02
 """The search ends when the load that fails is at most this share above the one that holds."""
+LONGEST = 1000
+"""A load that must be lowered by more than this factor has no solution: requests are alone long before."""
 MEASURES = (
     "request_throughput",
     "output_throughput",
@@ -84,6 +86,8 @@ def seed_capacity(load: Load, scenario: Scenario) -> SeedCapacity:
     held: list[Trial] = []
 
     def holds(value: float) -> bool:
+        if failed and value < min(failed) and value * LONGEST < load.base:
+            raise NoCrossingError(False, min(failed))
         trial = attempt(scenario.with_overrides([load.setting(value)]))
         if trial.holds:
             held[:] = [trial]

@@ -155,9 +155,15 @@ def run_point(point: Point) -> Row:
 
 def _row(point: Point, summary: Row) -> Row:
     """What was set, then what came of it: the summary's numbers and words, without its nested tables."""
-    settings = {key: yaml.safe_load(value) for key, value in point.settings.items()}
+    settings = {key: _plain(value) for key, value in point.settings.items()}
     results = {key: value for key, value in summary.items() if not isinstance(value, dict | list)}
     return settings | {"seed": point.scenario.seed, "error": None} | results
+
+
+def _plain(value: str) -> Any:
+    """The number or word that a YAML text stands for; a mapping or list stays text."""
+    parsed = yaml.safe_load(value)
+    return value if isinstance(parsed, dict | list) else parsed
 
 
 def write_table(rows: Sequence[Row], out: Path) -> None:

@@ -1,0 +1,5 @@
+"""`python -m simserve`."""
+
+from simserve.cli import main
+
+main()

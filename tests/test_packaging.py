@@ -1,0 +1,99 @@
+"""The built wheel, installed into an environment of its own, finds all it needs away from the repository."""
+
+import os
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pydantic
+import pytest
+
+import simserve
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built with the backend that is installed: nothing is downloaded."""
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-q", "-w"]
+    subprocess.run([*command, str(out), str(ROOT)], check=True, capture_output=True)
+    return next(out.glob("simserve-*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `simserve` command of a fresh environment that holds the wheel and borrows the dependencies of this one."""
+    home = tmp_path_factory.mktemp("elsewhere")
+    venv.create(home / "venv", with_pip=False, symlinks=True)
+    python = home / "venv" / "bin" / "python"
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "--no-deps",
+        "--no-index",
+        "-q",
+        str(wheel),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    site = next((home / "venv" / "lib").glob("python*/site-packages"))
+    borrowed = Path(pydantic.__file__).parent.parent
+    (site / "borrowed.pth").write_text(f"{borrowed}\n")
+    return home / "venv" / "bin" / "simserve"
+
+
+def call(command: Path, folder: Path, *arguments: str) -> str:
+    """stdout of the installed command, called in another folder without this checkout on its path."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    done = subprocess.run(
+        [str(command), *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_wheel_carries_profiles_models_gallery_types_and_licence(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for kind in ("hardware_profiles", "scenarios"):
+        files = {path.relative_to(ROOT) for path in (ROOT / kind).rglob("*") if path.is_file()}
+        assert {f"simserve/{path.as_posix()}" for path in files} <= names
+    models = {f"simserve/models/{path.name}" for path in (ROOT / "simserve" / "models").glob("*.json")}
+    assert models
+    assert models | {"simserve/py.typed"} <= names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert not [name for name in names if name.startswith(("tests/", "shared/"))]
+
+
+def test_installed_command_runs_elsewhere(installed: Path, tmp_path: Path) -> None:
+    python = installed.parent / "python"
+    where = call(python, tmp_path, "-c", "import simserve; print(simserve.__file__)")
+    assert not Path(where.strip()).is_relative_to(ROOT)
+    assert "quickstart" in call(installed, tmp_path, "gallery")
+    assert "llama-3.1-8b" in call(installed, tmp_path, "models")
+    assert "h100-sxm-80gb" in call(installed, tmp_path, "profiles")
+    table = call(installed, tmp_path, "run", "quickstart", "workload.trace.limit=50", "-o", "out")
+    assert "Serving Benchmark Result" in table
+    assert (tmp_path / "out" / "summary.json").exists()
+
+
+def test_gallery_copy_brings_a_scenario_that_runs_where_it_lands(installed: Path, tmp_path: Path) -> None:
+    call(installed, tmp_path, "gallery", "quickstart", "--copy")
+    assert "Mean TTFT" in call(installed, tmp_path, "run", "quickstart.yaml", "workload.trace.limit=20")
+
+
+def test_installed_command_tells_its_version(installed: Path, tmp_path: Path) -> None:
+    assert call(installed, tmp_path, "--version") == f"simserve {simserve.__version__}\n"
+
+
+def test_default_dependencies_hold_no_deep_learning_framework() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    assert not [name for name in wanted if name.startswith(("torch", "triton", "nvidia", "vllm", "transformers"))]
