@@ -69,20 +69,14 @@ def launch_by_launch(
     cost: ModelledStepCost, chunks: list[tuple[int, int]], decodes: int, context: int
 ) -> tuple[int, int, int]:
     """CPU, GPU and latency of a step whose decodes read `context` tokens, by playing its launches one by one."""
-    mode, rows = cost.graph_of(chunks, decodes)
-    attention = [
-        time.prefill(chunks) + time.decode(decodes, context) if time else 0
-        for time in (cost.forward.full, cost.forward.window)
-    ]
-    stretch = [*cost.forward.body_launches(rows, mode), (1, cost.forward.head_launches(decodes + len(chunks)))]
     cpu = cost.host.before + cost.host.per_sequence * (decodes + len(chunks))
     end = gpu = 0
-    for repeat, launches in stretch:
-        for launch in list(launches) * repeat:
-            cpu += launch.cpu
-            work = launch.gpu + launch.full * attention[0] + launch.window * attention[1]
-            gpu += work
-            end = max(end, cpu) + work
+    for launch in cost.launches(chunks, decodes, context, decodes + len(chunks)):
+        cpu += launch.cpu
+        end = max(end, cpu)
+        for kernel in launch.kernels:
+            gpu += kernel.ticks
+            end += kernel.ticks
     return cpu + cost.host.after, gpu, end
 
 

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from simserve.cost.build import build_step_cost
-from simserve.cost.forward import Forward
 from simserve.cost.launch import GraphMode
 from simserve.cost.modelled import ModelledStepCost
 from simserve.cost.operators import Kernel
@@ -44,40 +43,17 @@ def operators_of_step(
     cost = build_step_cost(scenario)
     if not isinstance(cost, ModelledStepCost):
         return []
-    _, rows = cost.graph_of(chunks, num_decodes)
     counted: dict[str, tuple[Kernel, int]] = {}
-    for kernel, count in step_kernels(cost.forward, rows, chunks, num_decodes, context, num_sampled=num_sampled):
-        _, before = counted.get(kernel.name, (kernel, 0))
-        counted[kernel.name] = kernel, before + count
+    for launch in cost.launches(chunks, num_decodes, context, num_sampled):
+        for kernel in launch.kernels:
+            _, count = counted.get(kernel.name, (kernel, 0))
+            counted[kernel.name] = kernel, count + 1
     return [
         Operator(
             name, count, count * kernel.bytes, count * kernel.flops, to_seconds(count * kernel.ticks), kernel.bound
         )
         for name, (kernel, count) in counted.items()
     ]
-
-
-def step_kernels(
-    forward: Forward,
-    rows: int,
-    chunks: Sequence[tuple[int, int]],
-    num_decodes: int,
-    context: int,
-    *,
-    num_sampled: int,
-) -> list[tuple[Kernel, int]]:
-    """(kernel, how often) of a step whose token operators run on `rows` rows."""
-    shape = forward.shape
-    kernels = [(kernel, 1) for kernel in forward.kernels(shape.embed, rows)]
-    for repeat, layers in shape.layers:
-        for layer in layers:
-            time = forward.attention_time(layer)
-            attention = [time.prefill_kernel(chunks)] if chunks else []
-            attention += [time.decode_kernel(num_decodes, context)] if num_decodes else []
-            around = forward.kernels(layer.before, rows) + attention + forward.kernels(layer.after, rows)
-            kernels += [(kernel, repeat) for kernel in around]
-    kernels += [(kernel, 1) for kernel in forward.kernels(shape.norm, rows)]
-    return kernels + [(kernel, 1) for kernel in forward.kernels(shape.head, num_sampled)]
 
 
 def explain_step(

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from simserve.cost.breakdown import step_time_breakdown
 from simserve.cost.forward import Forward
+from simserve.cost.kernels import Batch, StepLaunch, launches_of_step
 from simserve.cost.launch import GraphMode, GraphPolicy, LaunchTotals, Line
 from simserve.cost.step import UNBOUNDED, DecodeCost, Piece, StepTime
 
@@ -75,6 +76,13 @@ class ModelledStepCost:
     def graph_of(self, chunks: Sequence[tuple[int, int]], num_decodes: int) -> tuple[GraphMode, int]:
         """Graph mode of a step, and the tokens that its GEMMs run on."""
         return self.policy.choose(num_decodes + sum(new for new, _ in chunks), decode_only=not chunks)
+
+    def launches(
+        self, chunks: Sequence[tuple[int, int]], num_decodes: int, context: int, num_sampled: int
+    ) -> list[StepLaunch]:
+        """Launches and kernels of a step, in order; between `host.before` and `host.after` of CPU time."""
+        mode, rows = self.graph_of(chunks, num_decodes)
+        return launches_of_step(self.forward, mode, rows, Batch(chunks, num_decodes, context, num_sampled))
 
     def breakdown(self, steps: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         """Seconds of each group of operators over a step log; see `step_time_breakdown`."""

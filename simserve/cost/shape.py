@@ -90,12 +90,10 @@ def forward_shape(model: ModelSpec, sharding: Sharding) -> ForwardShape:
     Weights stated by the user (`weight_bytes`) are spread over all GEMMs in proportion: one pass over a dense model
     then reads exactly the stated bytes.
     """
-    builder = _Builder(model, sharding)
-    scale = 1.0
-    if model.given_weight_bytes is not None:
-        shape = builder.forward()
-        scale = model.given_weight_bytes / sharding.ranks / _gemm_bytes(shape)
-    return _Builder(model, sharding, scale).forward()
+    shape = _Builder(model, sharding).forward()
+    if model.given_weight_bytes is None:
+        return shape
+    return _Builder(model, sharding, model.given_weight_bytes / sharding.ranks / _gemm_bytes(shape)).forward()
 
 
 def _gemm_bytes(shape: ForwardShape) -> float:

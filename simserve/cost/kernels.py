@@ -1,0 +1,75 @@
+"""A step spelled out: every launch and every kernel it starts, in order.
+
+The sums that `ModelledStepCost` answers with are sums over exactly these integers, so that a simulation kernel by
+kernel ends on the same tick.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from simserve.cost.forward import Forward
+from simserve.cost.launch import GraphMode
+from simserve.cost.operators import Kernel
+from simserve.cost.shape import Layer
+
+
+class StepLaunch(NamedTuple):
+    """CPU ticks of one launch, and the kernels that it starts one after the other."""
+
+    cpu: int
+    kernels: tuple[Kernel, ...]
+
+
+class Batch(NamedTuple):
+    """A step as the cost model is asked for it; see `StepCost.step`."""
+
+    chunks: Sequence[tuple[int, int]]
+    num_decodes: int
+    context: int
+    num_sampled: int
+
+
+def launches_of_step(forward: Forward, mode: GraphMode, rows: int, batch: Batch) -> list[StepLaunch]:
+    """Launches of a step whose token operators run on `rows` rows in graph mode `mode`.
+
+    Kernels of a graph come in one launch, and so does the attention of a layer outside a graph (an engine passes chunks
+    and decodes in one call); all others come one by one. lm_head and sampler are outside any graph.
+    """
+    body: list[StepLaunch] = []
+    piece: list[Kernel] = []
+    for is_attention, kernels in _body(forward, rows, batch):
+        if mode is GraphMode.NONE and not is_attention:
+            body += [StepLaunch(forward.launch.kernel, (kernel,)) for kernel in kernels]
+        elif mode is GraphMode.FULL or not is_attention:
+            piece += kernels
+        else:
+            if mode is GraphMode.PIECEWISE:
+                body.append(StepLaunch(forward.launch.graph, tuple(piece)))
+                piece = []
+            body.append(StepLaunch(forward.launch.kernel, tuple(kernels)))
+    if piece:
+        body.append(StepLaunch(forward.launch.graph, tuple(piece)))
+    head = forward.kernels(forward.shape.head, batch.num_sampled)
+    return body + [StepLaunch(forward.launch.kernel, (kernel,)) for kernel in head]
+
+
+def _body(forward: Forward, rows: int, batch: Batch) -> Iterator[tuple[bool, list[Kernel]]]:
+    """Kernels from embedding to last norm, those of attention apart."""
+    shape = forward.shape
+    yield False, forward.kernels(shape.embed, rows)
+    for repeat, layers in shape.layers:
+        group = [
+            (forward.kernels(layer.before, rows), _attention(forward, layer, batch), forward.kernels(layer.after, rows))
+            for layer in layers
+        ]
+        for before, attention, after in group * repeat:
+            yield False, before
+            yield True, attention
+            yield False, after
+    yield False, forward.kernels(shape.norm, rows)
+
+
+def _attention(forward: Forward, layer: Layer, batch: Batch) -> list[Kernel]:
+    time = forward.attention_time(layer)
+    kernels = [time.prefill_kernel(batch.chunks)] if batch.chunks else []
+    return kernels + ([time.decode_kernel(batch.num_decodes, batch.context)] if batch.num_decodes else [])
