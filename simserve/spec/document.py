@@ -50,6 +50,9 @@ class Document:
         return data
 
 
+_MERGE = "tag:yaml.org,2002:merge"
+
+
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Safe loader with the scalars of YAML 1.2's core schema."""
 
@@ -142,6 +145,8 @@ class _Builder:
     def _refuse_duplicates(self, node: yaml.Node) -> None:
         seen: dict[Key, Place] = {}
         for key_node, _ in node.value:
+            if key_node.tag == _MERGE:
+                continue
             key = self._key(key_node)
             if key in seen:
                 raise ScenarioError(f"{self._place(key_node)}: duplicate key {key!r}, already given at {seen[key]}")
