@@ -57,7 +57,8 @@ class Simulation:
     def _replica(self, listener: Listener | None) -> Replica:
         skip = self.scenario.run.resolution == "runs"
         scheduler = Scheduler(scheduler_config(self.scenario, self.ledger.num_gpu_blocks))
-        return Replica(self.clock, scheduler, self.cost, skip, listener)
+        alone = self.scenario.cluster.replicas == 1
+        return Replica(self.clock, scheduler, self.cost, skip, listener, alone)
 
     def _prompts(self) -> Prompts | None:
         """Where prompts hang in the prefix trie; None where nothing is shared or nothing is cached."""

@@ -60,9 +60,13 @@ class DecodingSet:
         some = sum(phases[first:last]) if last <= size else sum(phases[first:]) + sum(phases[: last - size])
         return rounds * self.count + some
 
+    def blocks_of_step(self, index: int) -> int:
+        """New blocks that the step takes which follows after `index` others."""
+        return self.phases[(self.clock + index) % self.block_size]
+
     def steps_within(self, num_blocks: int, limit: int) -> int:
         """The most steps, at most `limit`, whose new blocks fit in `num_blocks`."""
-        if not self.count or self.blocks_needed(limit) <= num_blocks:
+        if self.count * (limit // self.block_size + 1) <= num_blocks or self.blocks_needed(limit) <= num_blocks:
             return limit
         rounds, left = divmod(num_blocks, self.count)
         steps, size = rounds * self.block_size, self.block_size

@@ -45,6 +45,7 @@ class EqualSteps(NamedTuple):
 
     num_steps: int
     start: int
+    context: int
     cost: DecodeCost
     boundaries: Progression
     tokens: Progression
@@ -79,12 +80,12 @@ def equal_steps(
     gpu_sum = Progression(0, gpu, gpu_growth)
     if update is None:
         ends = Progression(ready + latency, latency + latency_growth, latency_growth)
-        return EqualSteps(num_steps, ready, cost, ends, ends, ends, gpu_sum)
+        return EqualSteps(num_steps, ready, context, cost, ends, ends, ends, gpu_sum)
     lead = max(latency - gpu, cost.cpu)
     if ready + lead <= end and update + lead <= gpu and latency_growth <= gpu_growth:
         boundaries = Progression(end + update, gpu, gpu_growth)
         ends = Progression(end + gpu, gpu + gpu_growth, gpu_growth)
-        return EqualSteps(num_steps, ready, cost, boundaries, ends, ends, gpu_sum)
+        return EqualSteps(num_steps, ready, context, cost, boundaries, ends, ends, gpu_sum)
     cpu = cost.cpu
     if end + gpu <= ready + latency and end + update <= ready + cpu:
         num_steps = min(
@@ -93,7 +94,7 @@ def equal_steps(
         boundaries = Progression(ready + cpu, cpu, 0)
         tokens = Progression(ready + 2 * cpu, cpu, 0)
         ends = Progression(ready + latency, cpu + latency_growth, 0)
-        return EqualSteps(num_steps, ready, cost, boundaries, tokens, ends, gpu_sum)
+        return EqualSteps(num_steps, ready, context, cost, boundaries, tokens, ends, gpu_sum)
     return None
 
 

@@ -29,7 +29,8 @@ class StepPlan:
     """One step: the decoding set, of which every request gets one token, and the exceptions.
 
     `num_decodes` and `context` (tokens of KV that these read, their own included) describe the decoding set; `chunks` the other requests
-    with tokens, in running order, then those admitted. `new` and `resumed` were admitted, `preempted` lost their blocks. `finishing` get
+    with tokens, in running order, then those admitted. `num_prefill_tokens` are the tokens of all chunks, `num_sampled`
+    the requests that get a token. `new` and `resumed` were admitted, `preempted` lost their blocks. `finishing` get
     their last token from this step; `late` lost their place in the next step while their token of this one is in flight.
     `gaps` (request, index of the step of its token before) are requests that get a token again after steps without one.
     """
@@ -43,6 +44,8 @@ class StepPlan:
         "late",
         "new",
         "num_decodes",
+        "num_prefill_tokens",
+        "num_sampled",
         "preempted",
         "resumed",
         "starved",
@@ -50,8 +53,7 @@ class StepPlan:
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self.num_decodes = 0
-        self.context = 0
+        self.num_decodes = self.context = self.num_prefill_tokens = self.num_sampled = 0
         self.chunks: list[Chunk] = []
         self.new: list[Request] = []
         self.resumed: Requests = ()
@@ -65,13 +67,3 @@ class StepPlan:
     def is_empty(self) -> bool:
         """Whether no token was scheduled: such a step takes no time."""
         return not (self.num_decodes or self.chunks)
-
-    @property
-    def num_prefill_tokens(self) -> int:
-        """Tokens of all chunks."""
-        return sum(chunk.num_tokens for chunk in self.chunks)
-
-    @property
-    def num_sampled(self) -> int:
-        """Requests that get a token from this step."""
-        return self.num_decodes + sum(chunk.completes for chunk in self.chunks)

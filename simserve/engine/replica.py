@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Sequence
 
 from simpy import Environment, Event
 
-from simserve.cost.step import DecodeCost, StepCost, StepTime
+from simserve.cost.step import DecodeCost, StepCost
 from simserve.engine.equal_steps import EqualSteps, equal_steps
 from simserve.engine.instant import ANNOUNCE, DECIDE, Due
 from simserve.engine.plan import StepPlan
@@ -30,15 +30,12 @@ Listener = Callable[[Request], None]
 """Told of each finished request at the tick at which the engine knows of it."""
 
 
-NOTHING = StepTime(0, 0, 0, 0)
-"""Time of a step without tokens."""
-
-
 class Replica:
     """A scheduler and a GPU, fed by `receive`.
 
     `skip_equal_steps` takes runs of equal steps in one sleep; nothing that is recorded depends on it. `listener` is
-    told of finished requests when the engine knows of them; without one, only the log is.
+    told of finished requests when the engine knows of them; without one, only the log is. `alone` promises that all
+    other events of the environment concern this replica, which saves waking up twice.
     """
 
     def __init__(
@@ -48,6 +45,7 @@ class Replica:
         cost: StepCost,
         skip_equal_steps: bool = True,
         listener: Listener | None = None,
+        alone: bool = False,
     ) -> None:
         self.env = env
         self.scheduler = scheduler
@@ -57,6 +55,7 @@ class Replica:
         self._listener = listener
         self._asynchronous = scheduler.config.async_scheduling
         self._skip = skip_equal_steps
+        self._alone = alone
         self._decode_costs: dict[int, DecodeCost] = {}
         self._num_received = 0
         self._num_finished = 0
@@ -68,7 +67,7 @@ class Replica:
         self._in_flight: StepPlan | None = None
         """Asynchronous: the plan decided last, if it has tokens."""
         self._run: EqualSteps | None = None
-        self._news: list[Request] = []
+        self._news: Sequence[Request] = ()
         self._news_at = 0
         """Finished requests that the listener has yet to hear of, and when it shall."""
         self._idle = False
@@ -136,7 +135,7 @@ class Replica:
         """Tell the listener when the engine knows; what it sends at once is there before the next step is decided."""
         assert self._listener is not None
         yield Due(self.env, self._news_at, ANNOUNCE)
-        news, self._news = self._news, []
+        news, self._news = self._news, ()
         for request in news:
             self._listener(request)
 
@@ -156,25 +155,49 @@ class Replica:
         """Decide the step that is due at `at`, and take in the tokens that are due."""
         scheduler = self.scheduler
         plan = scheduler.schedule()
-        if plan.is_empty:
-            self._stalled = self._in_flight is None and not plan.preempted
-            time = NOTHING
+        if plan.chunks:
+            chunks = [(chunk.num_tokens, chunk.history) for chunk in plan.chunks]
+            time = self.cost.step(chunks, plan.num_decodes, plan.context, plan.num_sampled)
+        elif plan.num_decodes:
+            time = self._decode_cost(plan.num_decodes).at(plan.context)
         else:
-            time = self._time(plan)
-        counts = (len(scheduler.running), len(scheduler.waiting), scheduler.pool.num_free, len(plan.preempted))
+            self._pass_over(plan, at)
+            return plan
+        cpu, gpu, latency, padded = time
+        in_flight, end = self._in_flight, at + latency
         if self._asynchronous:
-            self._pass_asynchronously(plan, at, time, counts)
+            end_before, decided = self._end, at + cpu
+            known = end_before if end_before > decided else decided
+            ready = end_before + self.cost.update
+            self._ready = ready if ready > decided else decided
+            if end_before + gpu > end:
+                end = end_before + gpu
+            if in_flight is not None:
+                self.log.tokens_known(known)
+            self._in_flight = plan
         else:
-            self._pass(plan, at, time, counts)
+            in_flight, known, self._ready = plan, end, end
+        self._end = end
+        self.log.steps.extend(
+            (
+                *(1, at, end, end, 0, 0, plan.num_prefill_tokens, plan.num_decodes, plan.context),
+                *(len(scheduler.running), len(scheduler.waiting), scheduler.pool.num_free, len(plan.preempted)),
+                *(gpu, cpu, padded),
+            )
+        )
+        if in_flight is not None:
+            self._complete(in_flight, known)
         for request, step_before in plan.gaps:
             self.log.gaps.extend((request.id, step_before, plan.index))
         return plan
 
-    def _time(self, plan: StepPlan) -> StepTime:
-        if plan.chunks:
-            chunks = [(chunk.num_tokens, chunk.history) for chunk in plan.chunks]
-            return self.cost.step(chunks, plan.num_decodes, plan.context, plan.num_sampled)
-        return self._decode_cost(plan.num_decodes).at(plan.context)
+    def _pass_over(self, plan: StepPlan, at: int) -> None:
+        """A step without tokens takes no time; with asynchronous scheduling the engine waits for the one in flight."""
+        if self._in_flight is not None:
+            self._take_tokens(max(self._end, at))
+        else:
+            self._stalled = not plan.preempted
+        self._ready = max(at, self._end + self.cost.update) if self._asynchronous else at
 
     def _decode_cost(self, num_decodes: int) -> DecodeCost:
         cost = self._decode_costs.get(num_decodes)
@@ -182,61 +205,36 @@ class Replica:
             cost = self._decode_costs[num_decodes] = self.cost.decode(num_decodes)
         return cost
 
-    def _pass(self, plan: StepPlan, at: int, time: StepTime, counts: Sequence[int]) -> None:
-        """Synchronous: the step's tokens are there when it ends, and then the next one is decided."""
-        self._ready = self._end = end = at + time.latency
-        if not plan.is_empty:
-            self._write(plan, at, end, time, counts)
-            self._finish(self.scheduler.complete(plan), plan.index, end)
-
-    def _pass_asynchronously(self, plan: StepPlan, at: int, time: StepTime, counts: Sequence[int]) -> None:
-        """Asynchronous: deciding this step is what tells the tokens of the one before."""
-        end_before = self._end
-        known = max(end_before, at + time.cpu)
-        self._ready = max(at + time.cpu, end_before + self.cost.update)
-        in_flight = self._in_flight
-        if in_flight is not None:
-            self.log.tokens_known(known)
-        if plan.is_empty:
-            self._in_flight = None
-        else:
-            self._in_flight = plan
-            self._end = max(end_before + time.gpu, at + time.latency)
-            self._write(plan, at, self._end, time, counts)
-        if in_flight is not None:
-            self._finish(self.scheduler.complete(in_flight), in_flight.index, known)
-
-    def _write(self, plan: StepPlan, at: int, end: int, time: StepTime, counts: Sequence[int]) -> None:
-        prefill = plan.num_prefill_tokens if plan.chunks else 0
-        self.log.steps.extend(
-            (1, at, end, end, 0, 0, prefill, plan.num_decodes, plan.context, *counts, time.gpu, time.cpu, time.padded)
-        )
-
-    def _finish(self, requests: list[Request], step: int, known: int) -> None:
+    def _complete(self, plan: StepPlan, known: int) -> None:
+        """The tokens of a step are there."""
+        requests = self.scheduler.complete(plan)
         if not requests:
             return
-        finishes = self.log.finishes
+        finishes, step = self.log.finishes, plan.index
         for request in requests:
             finishes.extend(
                 (
-                    request.id,
-                    request.scheduled,
-                    request.first_step,
-                    step,
-                    request.num_cached_tokens,
-                    request.num_preemptions,
+                    *(request.id, request.scheduled, request.first_step, step),
+                    *(request.num_cached_tokens, request.num_preemptions),
                 )
             )
             self._finish_times.append(known)
         if self._listener is not None:
             self._news, self._news_at = requests, known
 
+    def _take_tokens(self, known: int) -> None:
+        """The tokens of the plan in flight are there."""
+        plan, self._in_flight = self._in_flight, None
+        assert plan is not None
+        self.log.tokens_known(known)
+        self._complete(plan, known)
+
     # -- runs of equal steps -------------------------------------------------------------------------------------------
 
     def _equal_steps(self, plan: StepPlan) -> EqualSteps | None:
-        """The run of equal steps that follows, if it is long enough to be worth a sleep."""
-        num_steps = self.scheduler.steps_ahead(plan)
-        if num_steps < SHORTEST_RUN:
+        """The run of equal steps that follows, if it is long enough to be worth it."""
+        num_steps = self.scheduler.steps_ahead(plan, SHORTEST_RUN)
+        if not num_steps:
             return None
         decoding = self.scheduler.decoding
         cost = self._decode_cost(decoding.count)
@@ -249,11 +247,11 @@ class Replica:
 
     def _skip_over(self, run: EqualSteps) -> Generator[Event, None, None]:
         """Sleep to the end of a run, or to the step that an arrival interrupts; not at all if nothing can happen before."""
-        num_steps = run.num_steps
+        num_steps, peek = run.num_steps, self.env.peek()
         last = run.boundaries.at(num_steps - 1)
-        if last >= self.env.peek():
+        if last >= peek:
             self._run = run
-            yield self._sleep_until(last)
+            yield self._sleep_until(run.boundary_reaching(int(peek)) if self._alone else last)
             self._run = None
             num_steps = run.steps_before(int(self.env.now))
         self._take(run, num_steps)
@@ -266,57 +264,35 @@ class Replica:
             return
         if self._in_flight is not None:
             self._take_tokens(max(self._end, run.start + run.cost.cpu))
-        if self._asynchronous and num_steps > 1:  # only the step after the last tells when its tokens are known
-            self._write_run(run, 0, num_steps - 1)
-            self._write_run(run, num_steps - 1, num_steps)
-        else:
-            self._write_run(run, 0, num_steps)
-        plan = self.scheduler.repeat(num_steps)
+        scheduler = self.scheduler
+        counts = len(scheduler.running), len(scheduler.waiting)
+        last_blocks = scheduler.decoding.blocks_of_step(num_steps - 1)
+        plan = scheduler.repeat(num_steps)
         self.num_skipped_steps += num_steps - 1
         self._ready = run.boundaries.at(num_steps - 1)
         self._end = end = run.ends.at(num_steps - 1)
+        free = scheduler.pool.num_free
         if self._asynchronous:
             self._in_flight = plan
-        else:
-            self._finish(self.scheduler.complete(plan), plan.index, end)
+            if num_steps > 1:  # only the step after the last tells when its tokens are known
+                self._write_run(run, 0, num_steps - 1, plan, counts, free + last_blocks)
+                self._write_run(run, num_steps - 1, num_steps, plan, counts, free)
+                return
+        self._write_run(run, 0, num_steps, plan, counts, free)
+        if not self._asynchronous:
+            self._complete(plan, end)
 
-    def _write_run(self, run: EqualSteps, first: int, end: int) -> None:
-        """One row for the steps `first` to `end - 1` of a run that the scheduler has not taken yet."""
-        scheduler, num_steps = self.scheduler, end - first
-        decoding = scheduler.decoding
+    def _write_run(
+        self, run: EqualSteps, first: int, stop: int, last: StepPlan, counts: tuple[int, int], num_free: int
+    ) -> None:
+        """One row for the steps `first` to `stop - 1` of a run; `last` is the plan of the last step of the run."""
+        num_steps, tokens, gpu = stop - first, run.tokens, run.gpu
         start = run.boundaries.at(first - 1) if first else run.start
-        gap, growth = (run.tokens.gap + first * run.tokens.growth, run.tokens.growth) if num_steps > 1 else (0, 0)
-        context = decoding.context + (first + 1) * decoding.count
-        free = scheduler.pool.num_free - decoding.blocks_needed(end)
-        gpu = run.gpu.at(end) - run.gpu.at(first)
+        gap, growth = (tokens.gap + first * tokens.growth, tokens.growth) if num_steps > 1 else (0, 0)
         self.log.steps.extend(
             (
-                *(
-                    num_steps,
-                    start,
-                    run.ends.at(end - 1),
-                    run.tokens.at(first),
-                    gap,
-                    growth,
-                    0,
-                    decoding.count,
-                    context,
-                ),
-                *(
-                    len(scheduler.running),
-                    len(scheduler.waiting),
-                    free,
-                    0,
-                    gpu,
-                    run.cost.cpu * num_steps,
-                    run.cost.padded,
-                ),
+                *(num_steps, start, run.ends.at(stop - 1), tokens.at(first), gap, growth, 0, last.num_decodes),
+                *(run.context + first * last.num_decodes, *counts, num_free, 0),
+                *(gpu.at(stop) - gpu.at(first), run.cost.cpu * num_steps, run.cost.padded),
             )
         )
-
-    def _take_tokens(self, known: int) -> None:
-        """The tokens of the plan in flight are there."""
-        plan, self._in_flight = self._in_flight, None
-        assert plan is not None
-        self.log.tokens_known(known)
-        self._finish(self.scheduler.complete(plan), plan.index, known)

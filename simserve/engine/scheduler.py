@@ -58,6 +58,9 @@ class Scheduler:
         self.num_preemptions = 0
         self.num_cache_queries = 0
         self.num_cache_hits = 0
+        self._asynchronous = config.async_scheduling
+        self._block_size = config.block_size
+        self._max_tokens = config.max_num_batched_tokens
         self._by_priority = config.scheduling_policy == "priority"
         self._max_running = config.max_num_active_seqs or config.max_num_seqs
         self._watermark_blocks = int(config.watermark * config.num_gpu_blocks)
@@ -101,60 +104,64 @@ class Scheduler:
 
     def schedule(self) -> StepPlan:
         """Decide the next step."""
-        config, decoding, pool = self.config, self.decoding, self.pool
+        decoding, pool = self.decoding, self.pool
         plan = StepPlan(self.num_steps)
         self.num_calls += 1
-        budget = config.max_num_batched_tokens
-        alone = self._threshold is not UNLIMITED and len(self.running) + len(self.waiting) == 1
-        threshold = UNLIMITED if alone else self._threshold
+        budget = self._max_tokens
+        threshold = self._threshold
+        if threshold is not UNLIMITED and len(self.running) + len(self.waiting) == 1:
+            threshold = UNLIMITED  # nobody to be kept waiting by a long prompt
         num_decodes = decoding.count
-        needed = decoding.phases[decoding.clock % config.block_size]
-        if (
-            needed > pool.num_free
-            or num_decodes > budget
-            or (self.prefilling and not self._fits(needed, budget, threshold))
-        ):
+        needed = decoding.phases[decoding.clock % self._block_size]
+        if needed > pool.num_free or num_decodes > budget:
+            budget = self._walk(plan, budget, threshold)
+        elif self.prefilling and not self._fits(needed, budget, threshold):
             budget = self._walk(plan, budget, threshold)
         else:
             if needed:
                 pool.take(needed)
             budget -= num_decodes
             for request in self.prefilling:
-                budget -= self._schedule_chunk(
-                    plan, request, min(request.num_tokens - request.num_computed_tokens, threshold, budget)
-                )
-        plan.num_decodes = decoding.count
+                wanted = min(request.num_tokens - request.num_computed_tokens, threshold, budget)
+                budget -= self._schedule_chunk(plan, request, wanted)
+        plan.num_decodes = plan.num_sampled = num_decodes = decoding.count
         decoding.clock += 1
-        plan.context = decoding.context
-        for request in self._shared_decodes:
-            request.num_hashed_blocks = self._num_hashed(request)
-            pool.enter(request, request.num_hashed_blocks)
+        if num_decodes:
+            plan.context = num_decodes * decoding.clock - decoding.base_sum
+            for request in self._shared_decodes:
+                request.num_hashed_blocks = self._num_hashed(request)
+                pool.enter(request, request.num_hashed_blocks)
         if self.waiting:
             self._admit(plan, budget, threshold)
             self._tested_version = pool.version
-        for chunk in plan.chunks:
-            if chunk.completes:
-                self._begin_decoding(plan, chunk)
-        self._note_finishing(plan)
-        if plan.num_decodes or plan.chunks:
+        if plan.chunks:
+            for chunk in plan.chunks:
+                if chunk.completes:
+                    self._begin_decoding(plan, chunk.request)
             self.num_steps += 1
+        elif num_decodes:
+            self.num_steps += 1
+        self._note_finishing(plan)
         return plan
 
     def _note_finishing(self, plan: StepPlan) -> None:
-        """Who gets the last token from this step; asynchronous scheduling gives nothing more to those whose `max_tokens` tell."""
-        plan.finishing = self.decoding.pop_finishing(self.decoding.clock)
-        if self.config.async_scheduling:
+        """Who gets the last token from this step; with asynchronous scheduling those whose `max_tokens` tell get no more."""
+        decoding = self.decoding
+        if self._asynchronous:
             self._in_flight = plan
-            for request in plan.finishing:
-                if request.output_len == request.max_tokens:
-                    self._drain(request)
+        if decoding.finishes and decoding.finishes[0][0] <= decoding.clock:
+            plan.finishing = decoding.pop_finishing(decoding.clock)
+            if self._asynchronous:
+                for request in plan.finishing:
+                    if request.output_len == request.max_tokens:
+                        self._drain(request)
 
     def _fits(self, needed: int, budget: int, threshold: int) -> bool:
         """Whether the chunks can be served without regard to the order of `running`: none is cut short before a later request's turn."""
         if self._shared_decodes:
             return False
         budget -= self.decoding.count
-        block_size = self.config.block_size
+        block_size = self._block_size
         last = next(reversed(self.running))
         for request in self.prefilling:
             num_tokens = min(request.num_tokens - request.num_computed_tokens, threshold)
@@ -168,24 +175,26 @@ class Scheduler:
 
     def _schedule_chunk(self, plan: StepPlan, request: Request, num_tokens: int) -> int:
         """Give a request that is not decoding its tokens and their blocks; returns the number of tokens."""
-        history = request.num_computed_tokens
+        history, size = request.num_computed_tokens, self._block_size
         computed = history + num_tokens
-        num_blocks = -(-computed // self.config.block_size)
+        num_blocks = -(-computed // size)
         if num_blocks > request.num_blocks:
             self.pool.take(num_blocks - request.num_blocks)
             request.num_blocks = num_blocks
         request.num_computed_tokens = computed
-        request.num_hashed_blocks = computed // self.config.block_size
-        self.pool.enter_shared(request, request.num_hashed_blocks)
+        request.num_hashed_blocks = num_hashed = computed // size
+        if request.path:
+            self.pool.enter_shared(request, num_hashed)
         plan.chunks.append(Chunk(request, num_tokens, history, computed == request.num_tokens))
+        plan.num_prefill_tokens += num_tokens
         return num_tokens
 
-    def _begin_decoding(self, plan: StepPlan, chunk: Chunk) -> None:
+    def _begin_decoding(self, plan: StepPlan, request: Request) -> None:
         """The step computes the last known token of a request: from the next step on it decodes."""
-        request = chunk.request
-        self.prefilling.pop(request, None)
+        plan.num_sampled += 1
+        del self.prefilling[request]
         if request.first_step < 0:
-            request.first_step = self.num_steps
+            request.first_step = plan.index
         else:
             plan.gaps += ((request, request.token_step),)
         remaining = request.num_prompt_tokens + request.output_len - request.num_tokens - 1
@@ -198,7 +207,7 @@ class Scheduler:
     def _walk(self, plan: StepPlan, budget: int, threshold: int) -> int:
         """vLLM's loop: serve the running requests one by one, preempting for blocks; returns the budget that is left."""
         served: dict[Request, int] = {}
-        clock, size = self.decoding.clock, self.config.block_size
+        clock, size = self.decoding.clock, self._block_size
         for request in list(self.running):
             if budget <= 0:
                 break
@@ -245,6 +254,7 @@ class Scheduler:
         else:
             self.prefilling.pop(request, None)
             plan.chunks = [chunk for chunk in plan.chunks if chunk.request is not request]
+            plan.num_prefill_tokens = sum(chunk.num_tokens for chunk in plan.chunks)
         self.pool.release(request, may_return=True)
         del self.running[request]
         request.state = WAITING
@@ -268,8 +278,8 @@ class Scheduler:
         request.num_hashed_blocks = self._num_hashed(request, ahead)
         decoding.leave(request)
         computed = request.num_computed_tokens
-        request.num_tokens = computed if self.config.async_scheduling else computed + 1
-        request.num_blocks = -(-(computed + ahead) // self.config.block_size)
+        request.num_tokens = computed if self._asynchronous else computed + 1
+        request.num_blocks = -(-(computed + ahead) // self._block_size)
         request.token_step = self.num_steps - 1
         self._shared_decodes.pop(request, None)
         self._keep_late(request)
@@ -286,9 +296,9 @@ class Scheduler:
         that token is still in flight when the step is decided.
         """
         computed = self.decoding.clock - request.base + ahead
-        if self.config.async_scheduling:
+        if self._asynchronous:
             computed -= 1
-        return max(computed // self.config.block_size, request.num_hashed_blocks)
+        return max(computed // self._block_size, request.num_hashed_blocks)
 
     # -- admission -----------------------------------------------------------------------------------------------------------------------
 
@@ -316,7 +326,7 @@ class Scheduler:
 
     def _admissible_tokens(self, request: Request, hit: Hit, budget: int, threshold: int) -> int:
         """Tokens that the head of `waiting` may get in this step; 0 if it must go on waiting."""
-        size, pool = self.config.block_size, self.pool
+        size, pool = self._block_size, self.pool
         num_hit_tokens = hit.num_blocks * size
         num_tokens = min(request.num_tokens - num_hit_tokens, threshold)
         if num_tokens > budget:
@@ -337,7 +347,7 @@ class Scheduler:
         """A waiting request begins to run, with what it hit."""
         if hit.pieces:
             self.pool.touch(request, hit)
-        num_hit_tokens = hit.num_blocks * self.config.block_size
+        num_hit_tokens = hit.num_blocks * self._block_size
         if request.num_preemptions:
             plan.resumed += (request,)
         else:
@@ -364,7 +374,7 @@ class Scheduler:
             if request.state is not FINISHED:
                 request.num_tokens += 1
                 if request.state is PREFILLING:
-                    request.num_hashed_blocks = request.num_computed_tokens // self.config.block_size
+                    request.num_hashed_blocks = request.num_computed_tokens // self._block_size
                     self.pool.enter_shared(request, request.num_hashed_blocks)
         return plan.finishing
 
@@ -372,14 +382,14 @@ class Scheduler:
         """The last token is in flight and `max_tokens` says so: the request gets nothing more, and keeps blocks and seat until then."""
         self.decoding.leave(request)
         request.num_hashed_blocks = max(
-            request.num_hashed_blocks, (request.num_computed_tokens - 1) // self.config.block_size
+            request.num_hashed_blocks, (request.num_computed_tokens - 1) // self._block_size
         )
         request.num_tokens = request.num_computed_tokens
         request.state = DRAINING
         self._shared_decodes.pop(request, None)
 
     def _finish(self, request: Request) -> None:
-        state, size = request.state, self.config.block_size
+        state, size = request.state, self._block_size
         if state is WAITING:
             self.waiting.remove(request)
         else:
@@ -401,22 +411,26 @@ class Scheduler:
 
     # -- runs of equal steps ---------------------------------------------------------------------------------------------------------------
 
-    def steps_ahead(self, plan: StepPlan) -> int:
+    def steps_ahead(self, plan: StepPlan, enough: int = 1) -> int:
         """How many steps after `plan` only repeat it: every decoding request gets one token, and nothing else can happen.
 
         To be asked when all that is due has been completed (synchronous: `plan` itself, asynchronous: the plan before
-        it). An arrival that becomes the head of `waiting` ends the run; cutting a run short is always harmless.
+        it). An arrival that becomes the head of `waiting` ends the run; cutting a run short is always harmless. The
+        answer may be 0 if it is less than `enough`.
         """
+        if self.prefilling or (plan.finishing and self._asynchronous):
+            return 0  # those who finish give blocks and seats back in the middle of the next step
         decoding = self.decoding
-        if self.prefilling or not decoding.count or decoding.count > self.config.max_num_batched_tokens:
+        if not 0 < decoding.count <= self._max_tokens:
             return 0
-        if plan.finishing and self.config.async_scheduling:
-            return 0  # their blocks and seats come free in the middle of the next step
+        num_steps = decoding.next_finish() - decoding.clock
+        if num_steps < enough:
+            return 0
         if self.waiting and not self._head_stays_blocked:
             return 0
         if self.waiting and (self._shared_decodes or self.pool.version != self._tested_version):
             return 0
-        return decoding.steps_within(self.pool.num_free, decoding.next_finish() - decoding.clock)
+        return decoding.steps_within(self.pool.num_free, num_steps)
 
     def repeat(self, num_steps: int) -> StepPlan:
         """Decide `num_steps` steps at once, at most `steps_ahead`; all but the last, whose plan it returns, are complete."""
