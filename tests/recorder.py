@@ -55,6 +55,8 @@ def drive(workload: dict, scheduler: type[Scheduler] = Scheduler) -> dict:
     summary: dict[str, dict] = {}
     num_idle = 0  # steps in a row that scheduled and finished nothing although somebody waits
     while (arrivals or engine.has_live() or in_flight) and num_idle < config["stall_steps"]:
+        if len(steps) == config["max_steps"]:
+            break
         step: dict = {"step": len(steps), "arrived": []}
         while arrivals and arrivals[0][0] <= len(steps):
             engine.add(arrivals[0][1])
