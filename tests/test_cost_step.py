@@ -305,6 +305,12 @@ def test_constant_step_is_constant() -> None:
     assert cost_level(scenario("llama-3.1-8b", "h100-sxm-80gb", "cost.constant_step=10 ms")) == "constant"
 
 
+def test_a_step_that_takes_no_time_is_refused() -> None:
+    """Frontier#15: a zero step time is an error, not a fast device."""
+    with pytest.raises(ScenarioError, match=r"constant_step"):
+        build_step_cost(scenario("llama-3.1-8b", "h100-sxm-80gb", "cost.constant_step=0 s"))
+
+
 def test_cost_level_that_is_not_there_is_refused() -> None:
     assert cost_level(scenario()) == "datasheet"
     with pytest.raises(ScenarioError, match="not modelled yet"):

@@ -30,11 +30,14 @@ def build_step_cost(scenario: "Scenario") -> StepCost:
     """Step cost of one replica.
 
     Raises:
-        ScenarioError: a number format has no path on this GPU, or the cost level is not modelled yet.
+        ScenarioError: a number format has no path on this GPU, the cost level is not modelled yet, or the constant step
+            takes no time.
     """
     if cost_level(scenario) == "constant":
-        assert scenario.cost.constant_step is not None
-        return ConstantStepCost(to_ticks(scenario.cost.constant_step))
+        ticks = to_ticks(scenario.cost.constant_step or 0.0)
+        if ticks <= 0:
+            raise ScenarioError(f"cost.constant_step: a step takes time, got {scenario.cost.constant_step} s")
+        return ConstantStepCost(ticks)
     return modelled_step_cost(scenario)
 
 

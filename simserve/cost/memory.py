@@ -69,19 +69,10 @@ def memory_ledger(scenario: "Scenario") -> MemoryLedger:
         ScenarioError: weights, another line or the KV of one request of `max_model_len` tokens do not fit; the message
             names the line, its bytes and the GPU's.
     """
-    model, engine, gpu, ranks = scenario.model, scenario.engine, scenario.cluster.gpu, scenario.cluster.tensor_parallel
-    rows = min(engine.max_num_seqs, engine.max_num_batched_tokens)
-    lines = {
-        "weights": round(weight_bytes(model, ranks)),
-        "activations": activation_bytes(
-            model, ranks, tokens=engine.max_num_batched_tokens, rows=rows, max_model_len=engine.max_model_len
-        ),
-        "framework": round(gpu.framework_bytes),
-        "cuda_graphs": graph_bytes(model.num_layers, _graphs(engine)),
-    }
-    total = round(gpu.memory)
-    groups = KvGroups.of(model)
-    block_bytes = groups.block_bytes(model, ranks, engine.block_size)
+    engine, total = scenario.engine, round(scenario.cluster.gpu.memory)
+    lines = _lines(scenario)
+    groups = KvGroups.of(scenario.model)
+    block_bytes = groups.block_bytes(scenario.model, scenario.cluster.tensor_parallel, engine.block_size)
     if engine.num_gpu_blocks is None:
         budget = int(total * engine.gpu_memory_utilization)
         _refuse_overfull(scenario, lines, budget)
@@ -92,11 +83,11 @@ def memory_ledger(scenario: "Scenario") -> MemoryLedger:
         kv = allocated * block_bytes
         _refuse_more_than_the_card(scenario, lines["weights"], kv)
         lines = _cut(lines, total - kv)
-    _refuse_short_pool(scenario, groups, allocated)
-    blocks_each = groups.request_blocks(engine.max_model_len, engine.block_size, _in_flight(engine))
-    concurrency = allocated / blocks_each
-    full_blocks = groups.full_blocks(engine.max_model_len, engine.block_size)
+    request_blocks = groups.request_blocks(engine.max_model_len, engine.block_size, _in_flight(engine))
+    _refuse_short_pool(scenario, request_blocks, allocated, block_bytes)
+    concurrency = allocated / request_blocks
     is_plain = groups.window is None
+    full_blocks = groups.full_blocks(engine.max_model_len, engine.block_size)
     return MemoryLedger(
         total=total,
         **lines,
@@ -111,23 +102,41 @@ def memory_ledger(scenario: "Scenario") -> MemoryLedger:
     )
 
 
+def _lines(scenario: "Scenario") -> dict[str, int]:
+    """What is taken from the budget before KV, in the order in which it is taken."""
+    model, engine, ranks = scenario.model, scenario.engine, scenario.cluster.tensor_parallel
+    tokens = engine.max_num_batched_tokens
+    rows = min(engine.max_num_seqs, tokens)
+    return {
+        "weights": round(weight_bytes(model, ranks)),
+        "activations": activation_bytes(model, ranks, tokens=tokens, rows=rows, max_model_len=engine.max_model_len),
+        "framework": round(scenario.cluster.gpu.framework_bytes),
+        "cuda_graphs": graph_bytes(model.num_layers, _graphs(engine)),
+    }
+
+
 def weight_bytes(model: ModelSpec, ranks: int) -> float:
     """Bytes that loading the model takes on one of `ranks` GPUs: an equal share of the weights, but for what every GPU
-    holds whole, and the table of rotary embeddings. Weights stated by the user are shared as they are.
+    holds whole (router, latents of MLA, one of too few KV heads), and the table of rotary embeddings. Weights stated by
+    the user are shared as they are.
     """
     if model.given_weight_bytes is not None:
         return model.given_weight_bytes / ranks
     act = bytes_per_element(model.activation_dtype)
     table = model.max_position_embeddings * (model.qk_rope_head_dim if model.is_mla else model.head_dim) * act
-    whole = model.num_moe_layers * model.router_parameters * act
-    element = bytes_per_element(model.weight_dtype) + scale_bytes_per_element(model.weight_dtype)
+    dtype = model.weight_dtype if model.quantized == "linear" else model.activation_dtype
+    element = bytes_per_element(dtype) + scale_bytes_per_element(dtype)
+    router = model.num_moe_layers * model.router_parameters * act
+    unshared, on_each = router, router
     if model.is_mla:
         latent = model.q_lora_rank + model.kv_lora_rank + model.qk_rope_head_dim
-        whole += model.num_layers * model.hidden_size * latent * element
+        on_each += model.num_layers * model.hidden_size * latent * element
+        unshared = on_each
     elif ranks > model.num_kv_heads:
-        kv_parameters = 2 * model.num_layers * model.hidden_size * model.num_kv_heads * model.head_dim
-        whole += kv_parameters * element / model.num_kv_heads
-    return (model.weight_bytes - whole) / ranks + whole + table
+        one_head = 2 * model.num_layers * model.hidden_size * model.head_dim * element
+        unshared += model.num_kv_heads * one_head
+        on_each += one_head
+    return (model.weight_bytes - unshared) / ranks + on_each + table
 
 
 def graph_bytes(num_layers: int, graphs: GraphPolicy) -> int:
@@ -178,18 +187,17 @@ def _refuse_more_than_the_card(scenario: "Scenario", weights: int, kv: int) -> N
         )
 
 
-def _refuse_short_pool(scenario: "Scenario", groups: KvGroups, allocated: int) -> None:
+def _refuse_short_pool(scenario: "Scenario", needed: int, allocated: int, block_bytes: int) -> None:
     """vLLM's rule: one request of max_model_len tokens fits, beside the null block."""
-    engine = scenario.engine
-    needed = groups.request_blocks(engine.max_model_len, engine.block_size, _in_flight(engine))
-    if needed > allocated - 1:
-        block = groups.block_bytes(scenario.model, scenario.cluster.tensor_parallel, engine.block_size)
-        most = max(0, allocated - 1) * engine.max_model_len // needed // engine.block_size * engine.block_size
-        raise ScenarioError(
-            f"engine.max_model_len: one request of {engine.max_model_len} tokens needs {_gib(needed * block)} of KV, "
-            f"{_where(scenario)} has {_gib(max(0, allocated - 1) * block)} left for it; set engine.max_model_len to at "
-            f"most about {most}, or raise cluster.tensor_parallel or engine.gpu_memory_utilization"
-        )
+    if needed <= allocated - 1:
+        return
+    engine, usable = scenario.engine, max(0, allocated - 1)
+    most = usable * engine.max_model_len // needed // engine.block_size * engine.block_size
+    raise ScenarioError(
+        f"engine.max_model_len: one request of {engine.max_model_len} tokens needs {_gib(needed * block_bytes)} of KV, "
+        f"{_where(scenario)} has {_gib(usable * block_bytes)} left for it; set engine.max_model_len to at most about "
+        f"{most}, or raise cluster.tensor_parallel or engine.gpu_memory_utilization"
+    )
 
 
 def _where(scenario: "Scenario") -> str:
