@@ -1,4 +1,4 @@
-"""What a recorder writes down: a workload for a scheduler, counted in steps, and the trace of what a scheduler did with it.
+"""What a recorder writes down: a workload for a scheduler, counted in steps, and the trace of what it did.
 
 The format is documented in `tests/golden/FORMAT.md`; anyone may record an engine of theirs in it and ask
 `simserve fidelity` whether simserve decides alike.

@@ -18,7 +18,7 @@ from simserve.validation.recording import Json, SchedulerWorkload, WorkloadConfi
 
 
 def replay(workload: SchedulerWorkload, runs: bool = False) -> Json:
-    """Replay a workload; returns its trace. With `runs`, steps within a run lack `cached_blocks`: only its end tells."""
+    """Replay a workload; returns its trace. With `runs`, steps inside a run lack `cached_blocks`, known at its end."""
     replayed = Replay(workload)
     steps: list[Json] = []
     while not replayed.is_over:
@@ -131,7 +131,7 @@ class Replay:
         return record
 
     def jump(self, longest: int = UNLIMITED) -> list[Json]:
-        """Let the scheduler decide the run of equal steps ahead at once, at most `longest`; none if the next differs."""
+        """Let the scheduler decide the run of equal steps ahead at once, at most `longest`; none if there is none."""
         plan = self.last_plan
         if plan is None or plan.is_empty:
             return []
