@@ -197,6 +197,13 @@ def test_window_layers_read_their_window_only() -> None:
     assert window.bytes / full.bytes == pytest.approx(spec.sliding_window / 100_000)
 
 
+def test_copied_kv_heads_are_read_on_every_gpu() -> None:
+    """Four KV heads on eight GPUs: each reads one whole head."""
+    arguments = ("qwen3-30b-a3b", "h200-sxm-141gb", "cluster.tensor_parallel=8")
+    operators = {each.name: each for each in operators_of_step(scenario(*arguments), [], 4, 4000, 4)}
+    assert operators["attention_decode"].bytes == 4000 * 48 * 2 * 128 * 2
+
+
 def test_mla_reads_its_latent() -> None:
     """aiconfigurator PR#912: MLA bytes a token are (kv_lora_rank + rope_dim) x dtype x layers, on every GPU."""
     for ranks in (1, 8):
