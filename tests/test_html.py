@@ -21,7 +21,7 @@ CLASSES = "workload.classes=[{name: chat, share: 0.5}, {name: <b>atch, share: 0.
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    question = scenario("slo={ttft: 10 s, tpot: 1 ns}", CLASSES, "description='Is 1 < 2 & \"so\" on?'")
+    question = scenario("slo={ttft: 10 s, tpot: 1 ns}", CLASSES, "description='Is 1 < 2 & \"so\" on?'", "name=a<b")
     meta = {"num_gpu_blocks": 4097, "cost_level": "datasheet", "total_steps": 100, "extrapolated_steps": 3,
             "step_time_breakdown": {"linear": 3.0, "host": 1.0}, "version": "9.9.9"}  # fmt: skip
     made = poisson(130, rate=20).run(scenario=question, class_names=("chat", "<b>atch"), meta=meta)
@@ -99,6 +99,7 @@ def test_page_answers_the_question(page: str, folder: Path) -> None:
 
 def test_text_of_the_user_is_escaped(page: str) -> None:
     assert "Is 1 &lt; 2 &amp; &quot;so&quot; on?" in page
+    assert "<h1>a&lt;b</h1>" in page
     assert "<b>atch" not in page
     assert "&lt;b&gt;atch" in page
 

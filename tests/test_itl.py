@@ -112,6 +112,16 @@ def test_a_preemption_is_one_gap() -> None:
     assert gaps[-1] == toy.tokens[0][2] - toy.tokens[0][1] > 10 * 5 * MILLISECOND
 
 
+def test_a_request_without_a_token_has_no_gap() -> None:
+    toy = poisson(30, rate=20)
+    result = toy.run()
+    result.requests["first_step"][4] = result.requests["last_step"][4] = -1
+    assert expanded(pooled_gaps(result, everyone(result))) == sorted(toy.gaps([r for r in range(30) if r != 4]))
+    assert sum(block.tokens.sum() for block in token_blocks(result, everyone(result))) == sum(toy.output_len) - len(
+        toy.tokens[4]
+    )
+
+
 def test_no_gap_no_statistics() -> None:
     result = Toy([0, 0], [10, 10], [1, 1]).run()
     assert gap_statistics(result, everyone(result), PERCENTILES) is None

@@ -46,6 +46,7 @@ def test_ttft_includes_the_queue_and_its_parts_add_up() -> None:
     prefill = engine_ttft(result) - queue_time(requests)
     parts = 0.002 + queue_time(requests) + prefill + 0.003
     assert ttft(requests) == pytest.approx(parts, rel=1e-9)
+    assert queue_time(requests) == pytest.approx(requests["scheduled"] - requests["arrival"] - 0.002, abs=1e-12)
     assert queue_time(requests).max() > 1.0
     assert np.all(ttft(requests) > queue_time(requests))
 

@@ -9,7 +9,7 @@ from simserve.spec.result import COMPLETED, REJECTED
 STABLE, BACKLOGGED, OVERLOADED = "stable", "backlogged", "overloaded"
 
 MEANING = {
-    STABLE: "The queue did not grow over the run: latencies describe a lasting state.",
+    STABLE: "The fleet kept up: over the run as a whole the queue did not grow.",
     BACKLOGGED: "The queue grew over the run: a longer run of the same load would show worse latencies.",
     OVERLOADED: "Arrivals outran completions: latencies grow for as long as the load lasts, and say little else.",
 }

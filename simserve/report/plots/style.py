@@ -2,7 +2,8 @@
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
@@ -50,16 +51,23 @@ STYLE: Any = {
 }
 
 
+@contextmanager
+def _own_style() -> Iterator[None]:
+    """This style and nothing of the reader's own settings, for a while."""
+    import matplotlib as mpl
+
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(STYLE)
+        yield
+
+
 def styled(draw: "Callable[P, Figure]") -> "Callable[P, Figure]":
     """A plot function that draws in this style, whatever the reader's own settings are."""
 
     @functools.wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> "Figure":
-        import matplotlib as mpl
-
-        with mpl.rc_context():
-            mpl.rcdefaults()
-            mpl.rcParams.update(STYLE)
+        with _own_style():
             return draw(*args, **kwargs)
 
     return drawn
@@ -96,10 +104,8 @@ def nothing_to_show(axes: "Axes", text: str) -> None:
 
 def save_figure(drawn: "Figure", stem: Path) -> tuple[Path, Path]:
     """Write STEM.svg and STEM.png."""
-    import matplotlib as mpl
-
     svg, png = (stem.with_name(f"{stem.name}.{suffix}") for suffix in ("svg", "png"))
-    with mpl.rc_context(STYLE):
+    with _own_style():
         drawn.draw_without_rendering()
         drawn.set_layout_engine("none")  # laid out once is enough for both files
         drawn.savefig(svg, metadata={"Date": None})
