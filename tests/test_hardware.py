@@ -118,6 +118,22 @@ def test_the_hash_changes_with_any_number_and_with_no_word():
     assert len({gpu.profile_hash for gpu in profiles()}) == len(profiles())
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"efficiency": {"hbm_gemm": {"bfp16": 0.8}}}, "'bfp16' is not a number format"),
+        ({"efficiency": {"hbm_gemm": {"bf16": 0}}}, "greater than 0"),
+        ({"efficiency": {"prefill_attention_mfu": {}}}, "at least 1 item"),
+        ({"efficiency": {"gemm_mfu": {"bf16": {0: 0.5}}}}, "greater than or equal to 1"),
+        ({"memory": 0}, "greater than 0"),
+        ({"hbm_bandwidth": "3 TB"}, "bytes per second"),
+    ],
+)
+def test_numbers_that_no_card_has_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        GpuSpec.model_validate(resolve_gpu({"base": "l4-24gb", **change}))
+
+
 def test_a_profile_file_with_a_fault_is_named_with_its_line(tmp_path):
     path = tmp_path / "profile.yaml"
     path.write_text("base: l4-24gb\nname: mine\nmemroy: 48 GiB\n")

@@ -133,6 +133,18 @@ def test_kv_and_weight_formats_are_apart():
     assert model.weight_bytes > base.weight_bytes / 4 + 2 * (128256 * 4096 * 2) * 3 / 4
 
 
+def test_a_stated_weight_format_stands_for_an_unknown_one():
+    unknown = {**LLAMA, "quantization_config": {"quant_method": "bitsandbytes"}}
+    assert resolve_model({"config": unknown, "weight_dtype": "int4"})["weight_dtype"] == "int4"
+    assert resolve_model({"config": "gpt-oss-20b", "weight_dtype": "bfloat16"})["quantized"] == "linear"
+    assert resolve_model({"config": "gpt-oss-20b", "kv_dtype": "fp8"})["quantized"] == "experts"
+
+
+def test_a_copy_with_another_format_weighs_differently():
+    model = find_model("llama-3.1-8b")
+    assert model.weight_bytes > model.model_copy(update={"weight_dtype": "fp8"}).weight_bytes
+
+
 def test_kv_dtype_auto_is_the_activations_format():
     assert resolve_model({"config": "llama-2-7b", "kv_dtype": "auto"})["kv_dtype"] == "fp16"
 
@@ -179,8 +191,8 @@ def test_a_mixture_is_as_large_as_its_experts_and_as_active_as_the_routed(config
 @given(dense)
 def test_fewer_bits_never_weigh_more(config):
     model = model_from_config(config, "m")
-    weights = [model.model_copy(update={"weight_dtype": dtype}) for dtype in ("fp32", "bf16", "fp8", "int4")]
-    sizes = [ModelSpec.model_validate(m.model_dump(by_alias=True)).weight_bytes for m in weights]
+    dtypes = ("fp32", "bf16", "fp8", "int4")
+    sizes = [model.model_copy(update={"weight_dtype": dtype}).weight_bytes for dtype in dtypes]
     assert sizes == sorted(sizes, reverse=True)
 
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from simserve.spec import resources
 from simserve.spec.complaints import describe
 from simserve.spec.document import read_document
+from simserve.spec.dtypes import canonical_dtype, is_dtype
 from simserve.spec.errors import ScenarioError
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.hf_config import model_from_config
@@ -36,21 +37,35 @@ def find_model(name: str) -> ModelSpec:
     Raises:
         ScenarioError: no such name; the message suggests the nearest.
     """
-    path = resources.find("models", f"{name}.json")
-    if path is None:
-        known = resources.names("models")
-        raise ScenarioError(f"{unknown('model', name, known)} (a model of your own is the path of its config.json)")
-    return read_model(path, name)
+    return model_from_config(_read_json(_path_in_catalogue(name)), name)
 
 
-def read_model(path: Path, name: str | None = None) -> ModelSpec:
+def read_model(path: Path) -> ModelSpec:
     """Model of a Hugging Face `config.json`, named after the file, or after its folder where it is called just that.
 
     Raises:
         ScenarioError: the file cannot be read or describes a model that is not modelled.
     """
     path = path / "config.json" if path.is_dir() else path
-    return model_from_config(_read_json(path), name or (path.parent.name if path.stem == "config" else path.stem))
+    return model_from_config(_read_json(path), _name_of(path))
+
+
+def _path_in_catalogue(name: str) -> Path:
+    path = resources.find("models", f"{name}.json")
+    if path is None:
+        known = resources.names("models")
+        raise ScenarioError(f"{unknown('model', name, known)} (a model of your own is the path of its config.json)")
+    return path
+
+
+def _path_of(name: str) -> Path:
+    if not is_path(name):
+        return _path_in_catalogue(name)
+    return Path(name) / "config.json" if Path(name).is_dir() else Path(name)
+
+
+def _name_of(path: Path) -> str:
+    return path.parent.name if path.stem == "config" else path.stem
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -97,11 +112,23 @@ def resolve_model(value: Any) -> Any:
 
 
 def _model_with_changes(value: Mapping[str, Any]) -> dict[str, Any]:
-    config = value["config"]
-    name = str(value.get("name", "custom"))
-    model = model_from_config(config, name) if isinstance(config, Mapping) else resolve_model(config)
+    name, config = _config_of(value["config"])
+    if is_dtype(canonical_dtype(value.get("weight_dtype"))):
+        # What is stated stands for what the checkpoint says of its format, known or not.
+        config = {**config, "quantization_config": {"quant_method": value["weight_dtype"]}}
+    model = model_from_config(config, str(value.get("name", name)))
     changes = {key: item for key, item in value.items() if key != "config" and item not in {None, "auto"}}
     return model.model_dump(by_alias=True) | changes
+
+
+def _config_of(config: object) -> tuple[str, Mapping[str, Any]]:
+    """Name and content of a configuration that is named, lies in a file, or is written out."""
+    if isinstance(config, Mapping):
+        return "custom", config
+    if not isinstance(config, str):
+        raise ScenarioError(f"config: expected a name, a path or a Hugging Face configuration, got {shown(config)}")
+    path = _path_of(config)
+    return _name_of(path), _read_json(path)
 
 
 @cache

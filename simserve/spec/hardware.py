@@ -7,38 +7,53 @@ here. Peaks are per GPU and dense, efficiencies multiply them, `sources` names t
 import hashlib
 import json
 from collections.abc import Mapping
-from functools import cached_property
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
+from simserve.spec.dtypes import is_dtype
 from simserve.spec.quantities import (
     Bytes,
     BytesPerSecond,
     Dollars,
     FlopsPerSecond,
+    PositiveBytes,
+    PositiveCount,
+    PositiveSeconds,
+    PositiveShare,
     Seconds,
-    Share,
 )
 from simserve.spec.strict import Strict
+
+
+def _known_dtype(name: str) -> str:
+    if not is_dtype(name):
+        raise PydanticCustomError("dtype", "{name} is not a number format", {"name": repr(name)})
+    return name
+
+
+Dtype = Annotated[str, AfterValidator(_known_dtype)]
+ShareByCount = Annotated[dict[PositiveCount, PositiveShare], Field(min_length=1)]
 
 
 class EfficiencySpec(Strict):
     """Shares of the peaks that kernels reach, and the time that the shortest of them takes."""
 
-    hbm_gemm: dict[str, Share]
+    hbm_gemm: Annotated[dict[Dtype, PositiveShare], Field(min_length=1)]
     """Weight format -> share of HBM bandwidth that a GEMM of few rows reaches (m <= 16, weights far larger than L2)."""
-    gemm_mfu: dict[str, dict[int, Share]]
+    gemm_mfu: Annotated[dict[Dtype, ShareByCount], Field(min_length=1)]
     """Compute format -> rows m of the GEMM -> share of peak FLOP/s; between entries interpolate in log m."""
     gemm_floor: Seconds
     """Shortest GEMM."""
-    hbm_decode_attention: Share
+    hbm_decode_attention: PositiveShare
     """Share of HBM bandwidth with which decode attention reads a large KV cache."""
     decode_attention_floor: Seconds
     """Shortest decode attention of one layer."""
-    prefill_attention_mfu: dict[int, Share]
+    prefill_attention_mfu: ShareByCount
     """Prompt length -> share of peak bf16 FLOP/s of causal prefill attention."""
     prefill_attention_floor: Seconds
-    hbm_elementwise: Share
+    hbm_elementwise: PositiveShare
     """Share of HBM bandwidth of norms, rotary embedding and activations."""
     kernel_floor: Seconds
     """Shortest of any other kernel."""
@@ -47,7 +62,7 @@ class EfficiencySpec(Strict):
 class AllReduceSpec(Strict):
     """All-reduce of bf16 values over some ranks, inside a CUDA graph."""
 
-    times: dict[int, Seconds]
+    times: Annotated[dict[PositiveCount, PositiveSeconds], Field(min_length=1)]
     """Bytes of the message -> time; between entries interpolate in log bytes, below the first take the first."""
     bus_bandwidth: BytesPerSecond
     """Beyond the last entry: bytes * 2 (ranks - 1) / ranks / time."""
@@ -66,7 +81,7 @@ class InterconnectSpec(Strict):
     """GPU to GPU, per GPU and direction."""
     host_bandwidth: BytesPerSecond
     """GPU to host memory, per direction (PCIe)."""
-    all_reduce: dict[int, AllReduceSpec] = Field(default_factory=dict)
+    all_reduce: dict[PositiveCount, AllReduceSpec] = Field(default_factory=dict)
     """Number of ranks -> what an all-reduce takes there."""
 
 
@@ -102,10 +117,10 @@ class GpuSpec(Strict):
     name: str
     provenance: str = ""
     """Where the efficiencies come from, in one line."""
-    memory: Bytes
+    memory: PositiveBytes
     """Total that the driver reports, which is what `gpu_memory_utilization` is a share of."""
     hbm_bandwidth: BytesPerSecond
-    peak_flops: dict[str, FlopsPerSecond]
+    peak_flops: Annotated[dict[Dtype, FlopsPerSecond], Field(min_length=1)]
     """Compute format -> dense FLOP/s of the tensor cores; a format that is missing has no hardware path."""
     l2_bytes: Bytes
     architecture: str = ""
@@ -132,7 +147,7 @@ class GpuSpec(Strict):
         """Whether vLLM captures CUDA graphs up to 1024 tokens here."""
         return self.architecture.startswith("sm_10")
 
-    @cached_property
+    @property
     def profile_hash(self) -> str:
         """Twelve hex digits over every number of the profile: results with the same hash saw the same device."""
         numbers: Mapping[str, object] = self.model_dump(mode="json", exclude={"sources", "provenance"})

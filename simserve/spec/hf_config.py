@@ -77,8 +77,8 @@ def _language_model(config: Config) -> Config:
 def _refuse_unmodelled(config: Config, name: str) -> None:
     found = [f"{what} ({key})" for key, what in _NOT_MODELLED.items() if config.get(key)]
     found += [f"layers of type {kind}" for kind in sorted(set(config.get("layer_types") or ()) - _LAYER_TYPES)]
-    if config.get("model_type") in _NOT_GATED:
-        found.append(f"the architecture {config['model_type']}")
+    if config.get("model_type") in _NOT_GATED or config.get("hidden_act") == "relu2":
+        found.append(f"the MLP without a gate of the architecture {config.get('model_type')}")
     if found:
         raise ScenarioError(f"model {name}: {found[0]}: not modelled yet")
 
@@ -171,7 +171,8 @@ def _formats(whole: Config, config: Config, name: str) -> Fields:
 
 
 def _quantized_dtype(quantization: Config, name: str) -> str:
-    method = str(quantization.get("quant_method", quantization.get("quant_algo", ""))).lower().replace("-", "_")
+    method = str(canonical_dtype(quantization.get("quant_method", quantization.get("quant_algo", ""))))
+    method = method.lower().replace("-", "_")
     match method:
         case "fp8" | "fbgemm_fp8" | "mxfp4" | "nvfp4":
             dtype = method.removeprefix("fbgemm_")

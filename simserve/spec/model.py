@@ -4,7 +4,6 @@ The cost model reads shapes from here, the memory ledger weights and KV bytes. S
 `config.json` by way of `hf_config.py`; nothing here needs torch or transformers.
 """
 
-from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
@@ -154,12 +153,12 @@ class ModelSpec(Strict):
         """Parameters of all norms over the hidden size: two a layer and the last one."""
         return (2 * self.num_layers + 1) * self.hidden_size
 
-    @cached_property
+    @property
     def num_parameters(self) -> int:
         """All parameters, tied matrices counted once."""
         return self._parameters(experts=self.num_experts)
 
-    @cached_property
+    @property
     def num_active_parameters(self) -> int:
         """Parameters that one token passes: of the experts, only the routed ones."""
         return self._parameters(experts=self.experts_per_token)
@@ -175,7 +174,7 @@ class ModelSpec(Strict):
             * (experts * self.expert_parameters + self.shared_expert_parameters + self.router_parameters)
         )
 
-    @cached_property
+    @property
     def quantized_parameters(self) -> int:
         """Parameters stored in `weight_dtype`."""
         experts = self.num_moe_layers * self.num_experts * self.expert_parameters
@@ -188,7 +187,7 @@ class ModelSpec(Strict):
             + self.num_moe_layers * self.shared_expert_parameters
         )
 
-    @cached_property
+    @property
     def weight_bytes(self) -> float:
         """Bytes of all weights of the model, scales included; what the user stated, if so."""
         if self.given_weight_bytes is not None:
@@ -204,17 +203,17 @@ class ModelSpec(Strict):
             return self.kv_lora_rank + self.qk_rope_head_dim
         return 2 * self.num_kv_heads * self.head_dim
 
-    @cached_property
+    @property
     def kv_bytes_per_token(self) -> float:
         """Bytes of KV cache of one token in all layers."""
         return self.kv_bytes_per_token_full + self.kv_bytes_per_token_window
 
-    @cached_property
+    @property
     def kv_bytes_per_token_full(self) -> float:
         """Bytes of KV cache of one token in the layers with full attention."""
         return self.num_full_layers * self.kv_elements_per_token_per_layer * bytes_per_element(self.kv_dtype)
 
-    @cached_property
+    @property
     def kv_bytes_per_token_window(self) -> float:
         """Bytes of KV cache of one token in the layers that look back on `sliding_window` tokens only."""
         return self.num_window_layers * self.kv_elements_per_token_per_layer * bytes_per_element(self.kv_dtype)
