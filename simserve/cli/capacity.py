@@ -96,6 +96,9 @@ def _lines(scenario: "Scenario", found: "Capacity", fleet: "Fleet | None") -> It
     if len(found.seeds) > 1:
         seeds = f"95 % interval over {len(found.seeds)} seeds"
         yield "", f"{interval.low:.3g} to {interval.high:.3g} ({seeds}, each searched to {PRECISION:.0%})"
+    else:
+        one = "one seed" if found.load.seeded else "a replayed trace: nothing to draw"
+        yield "", f"searched to {PRECISION:.0%} ({one})"
     yield "Fails next", describe(found.binding)
     yield "What binds", _resource_words(found.bottleneck.resource, found.bottleneck.waiting)
     shares = sorted(found.bottleneck.step_time.items(), key=lambda item: -item[1])

@@ -60,7 +60,7 @@ def _print_step(explained: Mapping[str, Any]) -> None:
     ]
     columns = ["operator", "count", "bytes", "FLOPs", "ms", "of GPU", "bound"]
     print_table("", columns, rows, "totals over all layers, for one GPU of a replica")
-    size = f"{explained['tokens']} tokens"
+    size = f"{explained['tokens']} token{'s' * (explained['tokens'] != 1)}"
     if explained["padded_tokens"] != explained["tokens"]:
         size += f", padded to {explained['padded_tokens']}"
     typer.echo(

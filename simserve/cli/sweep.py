@@ -78,11 +78,12 @@ def sweep(
 
 def _print_rows(rows: Sequence[dict[str, Any]], keys: list[str]) -> None:
     columns = [key.rpartition(".")[2] for key in keys] + list(SHOWN.values())
-    table = [[_cell(row.get(key)) for key in [*keys, *SHOWN]] for row in rows]
-    print_table("", columns, table)
+    print_table("", columns, [[_cell(key, row.get(key)) for key in [*keys, *SHOWN]] for row in rows])
 
 
-def _cell(value: Any) -> str:
+def _cell(key: str, value: Any) -> str:
     if value is None:
         return "-"
+    if key == "slo_attainment":
+        return f"{value:.1%}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -67,7 +67,9 @@ class Capacity:
 
 
 def find_capacity(scenario: Scenario, seeds: int, executor: Executor, progress: Progress = lambda _: None) -> Capacity:
-    """Capacity over that many seeds, from the scenario's own on. `progress` hears how many seeds are done.
+    """Capacity over that many seeds, from the scenario's own on; over one where seeds change nothing.
+
+    `progress` hears how many seeds are done.
 
     Raises ScenarioError without an SLO, for a workload that has no load to turn (see `load_of`), where even the
     smallest load fails, and where the run is too short to fail under any.
@@ -75,7 +77,7 @@ def find_capacity(scenario: Scenario, seeds: int, executor: Executor, progress: 
     if scenario.slo is None and not any(one.slo for one in scenario.workload.classes):
         raise ScenarioError("slo: capacity is the largest load within an SLO; add one, e.g. slo='{ttft: 500 ms}'")
     load = load_of(scenario)
-    runs = seeded(scenario, seeds)
+    runs = seeded(scenario, seeds if load.seeded else 1)
     found = collected(results(executor, partial(seed_capacity, load), runs), progress)
     return _over_seeds(load, found)
 

@@ -23,6 +23,8 @@ class Load:
     """Load of the scenario as it is written."""
     scale: float = 1.0
     whole: bool = False
+    seeded: bool = True
+    """Whether seeds change anything: a trace that is replayed leaves nothing to draw."""
 
     def setting(self, load: float) -> str:
         """Override that sets this load."""
@@ -57,4 +59,5 @@ def _trace_load(scenario: Scenario, speedup: float) -> Load:
     if span <= 0:
         raise ScenarioError("workload.trace: all its requests arrive at once, so that it has no rate to speed up")
     rate = (len(opening) - 1) / span
-    return Load("workload.trace.speedup", "requests/s", rate, scale=speedup / rate)
+    seeded = scenario.cluster.router == "random"
+    return Load("workload.trace.speedup", "requests/s", rate, scale=speedup / rate, seeded=seeded)
