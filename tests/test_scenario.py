@@ -495,6 +495,9 @@ def test_a_place_is_that_of_the_file_which_wrote_the_value(tmp_path):
     first, second = sorted(str(caught.value).splitlines())
     assert first.startswith(f"{tmp_path / 'base.yaml'}:4: workload.arrivals.rate: ")
     assert second.startswith(f"{tmp_path / 'child.yaml'}:2: seed: ")
+    (tmp_path / "child.yaml").write_text("base: base.yaml\nworkload:\n  arrivals: {process: constant}\n")
+    with pytest.raises(ScenarioError, match=r"child\.yaml:3: workload\.arrivals\.rate: is needed and not given"):
+        load_scenario(tmp_path / "child.yaml")
 
 
 @pytest.mark.parametrize(
@@ -522,5 +525,19 @@ sections = st.sampled_from(["workload", "cluster", "engine", "model", "slo", "co
 @given(sections, anything)
 def test_whatever_stands_in_a_section_nothing_but_a_scenario_error_comes_out(section, value):
     text = yaml.safe_dump({**yaml.safe_load(TEXT), section: value})
+    with suppress(ScenarioError):
+        assert isinstance(parse_scenario(text), Scenario)
+
+
+@given(st.sampled_from(["weight_dtype", "config", "num_layers", "weight_bytes", "name"]), anything)
+def test_nor_out_of_a_model_that_is_changed(key, value):
+    text = yaml.safe_dump({**yaml.safe_load(TEXT), "model": {"config": "llama-2-7b", key: value}})
+    with suppress(ScenarioError):
+        assert isinstance(parse_scenario(text), Scenario)
+
+
+@given(st.sampled_from(["base", "memory", "peak_flops", "efficiency", "interconnect", "host", "sources"]), anything)
+def test_nor_out_of_a_gpu_that_is_changed(key, value):
+    text = yaml.safe_dump({**yaml.safe_load(TEXT), "cluster": {"gpu": {"base": "l4-24gb", key: value}}})
     with suppress(ScenarioError):
         assert isinstance(parse_scenario(text), Scenario)

@@ -117,8 +117,9 @@ def _model_with_changes(value: Mapping[str, Any]) -> dict[str, Any]:
         # What is stated stands for what the checkpoint says of its format, known or not.
         config = {**config, "quantization_config": {"quant_method": value["weight_dtype"]}}
     model = model_from_config(config, str(value.get("name", name)))
-    changes = {key: item for key, item in value.items() if key != "config" and item not in {None, "auto"}}
-    return model.model_dump(by_alias=True) | changes
+    # vLLM's "auto" is what the configuration says, as is null.
+    stated = {key: item for key, item in value.items() if item is not None and item != "auto"}
+    return {**model.model_dump(by_alias=True), **{key: item for key, item in stated.items() if key != "config"}}
 
 
 def _config_of(config: object) -> tuple[str, Mapping[str, Any]]:

@@ -27,7 +27,7 @@ def canonical_dtype(name: object) -> object:
 
 def is_dtype(name: object) -> bool:
     """Whether this is one of the formats whose size is known."""
-    return name in _BYTES
+    return isinstance(name, str) and name in _BYTES
 
 
 def bytes_per_element(dtype: str) -> float:
