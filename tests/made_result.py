@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scenario_text import scenario
 
 from simserve.spec.result import COMPLETED, GAP_COLUMNS, REQUEST_COLUMNS, STATUSES, STEP_COLUMNS, Result
 from simserve.spec.ticks import TICKS_PER_SECOND
@@ -56,7 +57,7 @@ class Toy:
         for replica in range(self.replicas):
             self._serve(replica, requests, steps, gaps)
         made: dict[str, Any] = {
-            "scenario": None,
+            "scenario": scenario(),
             "requests": requests,
             "steps": {name: _column(name, steps[name]) for name in STEP_COLUMNS},
             "gaps": {name: np.array(gaps[name], GAP_COLUMNS[name]) for name in GAP_COLUMNS},

@@ -92,7 +92,8 @@ def test_page_answers_the_question(page: str, folder: Path) -> None:
     assert "llama-3.1-8b: 8.0 B parameters" in page
     assert "poisson arrivals, rate 8" in page
     assert "1 requests were unfinished" in page
-    assert "Cost level datasheet; 3.0 % of steps beyond the measured range" in page
+    assert "Cost level datasheet, step times from data-sheet peaks" in page
+    assert "3.0 % of steps beyond the measured range" in page
     assert "replicas: 1" in page
     assert "seed 0, simserve 9.9.9" in page
 

@@ -1,6 +1,7 @@
 """Latencies, windows, peaks, saturation and objectives against plain loops over the token times of a toy server."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from simserve.spec.result import Result
 
 
 def whole(result: Result) -> Window:
-    return Window.of(result, 0.0)
+    return Window.of(result)
 
 
 def judged(result: Result, replicas: int = 1) -> str | None:
@@ -58,8 +59,8 @@ def test_client_and_engine_differ_by_the_front_end_exactly() -> None:
 
 
 def test_warmup_leaves_early_requests_out() -> None:
-    result = poisson(100, rate=20).run()
-    window = Window.of(result, 2.0)
+    result = poisson(100, rate=20).run(scenario=scenario("run.warmup=2 s"))
+    window = Window.of(result)
     late = result.requests["arrival"] >= 2.0
     assert 0 < window.excluded == 100 - late.sum()
     assert np.array_equal(window.measured, late)
@@ -98,6 +99,8 @@ def test_unfinished_requests_stretch_the_window_to_the_end_of_the_run() -> None:
     result.requests["finish"][last] = np.nan
     with_status(result, last, "unfinished")
     assert whole(result).end == pytest.approx(end)
+    horizon = end - 0.001
+    assert whole(replace(result, scenario=scenario(f"run.max_time={horizon}"))).end == pytest.approx(horizon)
 
 
 def vllm_peaks(toy: Toy) -> tuple[int, int]:

@@ -173,9 +173,22 @@ def test_one_class_has_no_table_of_classes() -> None:
 def test_trust_line_says_level_extrapolation_error_and_extensions() -> None:
     meta = {"cost_level": "kernels", "extrapolated_steps": 30, "total_steps": 1000, "extensions": ["swap"]}
     trust = summary(5, meta=meta)["trust"]
-    assert trust.startswith("cost level kernels; 3.0 % of steps beyond the measured range; error not measured")
+    assert trust.startswith(
+        "cost level kernels, step times from measured operators; 3.0 % of steps beyond the measured"
+    )
+    assert "error not measured for this level and GPU" in trust
     assert trust.endswith("not in vLLM: swap")
+    assert (
+        summary(5, meta={"cost_level": "constant"})["trust"] == "cost level constant, every step takes the stated time"
+    )
     assert "p95 within 8 %" in summary(5, meta=meta | {"measured_error": "p95 within 8 %"})["trust"]
+
+
+def test_a_lost_token_is_a_broken_invariant() -> None:
+    result = poisson(20, rate=10).run(scenario=scenario())
+    result.requests["output_len"][3] += 1
+    with pytest.raises(AssertionError, match="number of tokens"):
+        summarize(result)
 
 
 def test_is_json_and_the_same_every_time() -> None:

@@ -12,6 +12,7 @@ from simserve.report.question import configured_load, objective_of, price_per_gp
 from simserve.report.saturation import saturation
 from simserve.report.statistics import PERCENTILES, as_keys, statistics_of
 from simserve.report.tokens import BoolArray
+from simserve.report.trust import trust_line
 from simserve.report.window import Window, hit_rate, peak_concurrency, peak_output_rate, status_counts
 from simserve.spec.result import Result
 
@@ -29,7 +30,7 @@ def summarize(result: Result) -> Summary:
     Counters of the engine (`num_preemptions`, `skipped_steps`, step times) are of the whole run, warm-up included.
     """
     requests = result.requests
-    window = Window.of(result, result.scenario.run.warmup)
+    window = Window.of(result)
     done = completed(requests, window.measured)
     verdicts = judge(result, window)
     summary = _identity(result, window) | _benchmark(result, window, done, verdicts) | _latencies(result, done)
@@ -93,14 +94,16 @@ def _benchmark(result: Result, window: Window, done: BoolArray, verdicts: Sequen
 
 def _latencies(result: Result, done: BoolArray) -> Summary:
     """vLLM's four latencies, then the engine's view of the first token."""
+    gaps = gap_statistics(result, done, PERCENTILES)
+    later_tokens = int(np.maximum(result.requests["output_len"][done] - 1, 0).sum())
+    assert (gaps.count if gaps else 0) == later_tokens, "the step log and the requests disagree on the number of tokens"
+    plain = {name: _known(latency(result.requests)[done]) for name, latency in LATENCIES.items()}
+    plain["engine_ttft"] = _known(engine_ttft(result)[done])
+    statistics = {name: statistics_of(values) for name, values in plain.items()} | {"itl": gaps}
     found: Summary = {}
-    for name in ("ttft", "tpot", "itl", "e2el"):
-        if name == "itl":
-            found |= as_keys(name, gap_statistics(result, done, PERCENTILES))
-        else:
-            found |= as_keys(name, statistics_of(_known(LATENCIES[name](result.requests)[done])))
-    found |= as_keys("engine_ttft", statistics_of(_known(engine_ttft(result)[done])))
-    return found | as_keys("queue_time", statistics_of(_known(LATENCIES["queue_time"](result.requests)[done])))
+    for name in ("ttft", "tpot", "itl", "e2el", "engine_ttft", "queue_time"):
+        found |= as_keys(name, statistics[name])
+    return found
 
 
 def _known(values: Any) -> Any:
@@ -110,8 +113,8 @@ def _known(values: Any) -> Any:
 def _engine(result: Result, window: Window) -> Summary:
     """What the engine did: preemptions, prefix cache, KV blocks."""
     requests, steps = result.requests, result.steps
-    arrival = np.sort(requests["arrival"][window.measured])
-    span = float(arrival[-1] - arrival[0]) if arrival.size else 0.0
+    arrival = requests["arrival"][window.measured]
+    span = float(arrival.max() - arrival.min()) if arrival.size else 0.0
     cached = result.scenario.engine.enable_prefix_caching
     return {
         "offered_rate": (arrival.size - 1) / span if span > 0 else None,
@@ -199,19 +202,6 @@ def _classes(result: Result, window: Window, done: BoolArray) -> dict[str, Summa
             **_latencies(result, done & rows),
         }
     return tables
-
-
-def trust_line(summary: Mapping[str, Any]) -> str:
-    """How far to trust the numbers: cost level, share of steps beyond what was measured, and the known error."""
-    level = summary.get("cost_level") or "unknown"
-    steps, beyond = summary.get("total_steps"), summary.get("extrapolated_steps")
-    parts = [f"cost level {level}"]
-    if steps and beyond is not None:
-        parts.append(f"{100 * beyond / steps:.1f} % of steps beyond the measured range")
-    parts.append(str(summary.get("measured_error") or "error not measured for this level and GPU"))
-    if extensions := summary.get("extensions"):
-        parts.append(f"not in vLLM: {', '.join(extensions)}")
-    return "; ".join(parts)
 
 
 def _per_second(count: float, duration: float) -> float:

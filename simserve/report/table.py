@@ -73,7 +73,7 @@ def _our_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     if summary["price_per_gpu_hour"] is not None:
         yield _line("Cost per million output tokens ($):", summary["cost_per_million_output_tokens"])
     yield from _objective_lines(summary)
-    yield from textwrap.wrap(f"Trust: {summary['trust']}", WIDTH)
+    yield from textwrap.wrap(f"Trust: {summary['trust']}", WIDTH, break_on_hyphens=False)
 
 
 def _objective_lines(summary: Mapping[str, Any]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from simserve.report.metrics import Columns
 from simserve.report.tokens import BoolArray, as_ticks, token_blocks, token_times
-from simserve.spec.result import REJECTED, STATUSES, UNFINISHED, Result
+from simserve.spec.result import STATUSES, UNFINISHED, Result
 from simserve.spec.ticks import TICKS_PER_SECOND, to_ticks
 
 
@@ -29,9 +29,9 @@ class Window:
         return self.end - self.start
 
     @classmethod
-    def of(cls, result: Result, warmup: float) -> "Window":
-        """The window of a run whose first `warmup` seconds do not count."""
-        requests = result.requests
+    def of(cls, result: Result) -> "Window":
+        """The window of a run, whose first `run.warmup` seconds do not count."""
+        requests, warmup = result.requests, result.scenario.run.warmup
         arrived = int(np.sum(~np.isnan(requests["arrival"])))
         measured: BoolArray = requests["arrival"] >= warmup  # what never came is nan, and not measured
         if not measured.any():
@@ -39,7 +39,9 @@ class Window:
         start = float(requests["arrival"][measured].min())
         end = max(start, float(np.nanmax(requests["finish"], initial=start, where=measured)))
         if np.any(measured & (requests["status"] == UNFINISHED)):
-            end = max(end, float(result.steps["end"].max(initial=start)))
+            horizon = result.scenario.run.max_time
+            stopped = float(result.steps["end"].max(initial=start))
+            end = max(end, stopped if horizon is None else min(stopped, horizon))
         return cls(start, end, measured, arrived - int(measured.sum()))
 
 
@@ -56,10 +58,7 @@ def peak_output_rate(result: Result, chosen: BoolArray, start: float) -> float:
     rows = np.flatnonzero(chosen & (result.requests["first_step"] >= 0))
     if rows.size == 0:
         return 0.0
-    row = rows[:1]
-    at_client = as_ticks(result.requests["first_token"][row])
-    at_engine = token_times(result, np.where(chosen, result.requests["first_step"], -1))[row]
-    shift = int((at_client - at_engine)[0]) - to_ticks(start)
+    shift = _delivery(result, int(rows[0])) - to_ticks(start)
     seconds = int((np.nanmax(result.requests["finish"][rows]) - start) // 1) + 2
     tokens = np.zeros(seconds, np.int64)
     for block in token_blocks(result, chosen):
@@ -67,6 +66,14 @@ def peak_output_rate(result: Result, chosen: BoolArray, start: float) -> float:
         found = np.bincount((block.time[some] + shift) // TICKS_PER_SECOND, weights=block.tokens[some])
         tokens[: found.size] += found.astype(np.int64)
     return float(tokens.max())
+
+
+def _delivery(result: Result, row: int) -> int:
+    """Ticks from a token at the engine to the same token at the client, which is the same for all."""
+    step = np.full(result.requests["first_step"].size, -1)
+    step[row] = result.requests["first_step"][row]
+    at_client = as_ticks(result.requests["first_token"][row : row + 1])[0]
+    return int(at_client - token_times(result, step)[row])
 
 
 def peak_concurrency(requests: Columns, chosen: BoolArray, start: float) -> int:
@@ -82,6 +89,6 @@ def peak_concurrency(requests: Columns, chosen: BoolArray, start: float) -> int:
 
 def hit_rate(requests: Columns, measured: BoolArray) -> float | None:
     """Share of the prompt tokens of admitted requests that the prefix cache held, each request counted once."""
-    admitted = measured & ~np.isnan(requests["scheduled"]) & (requests["status"] != REJECTED)
+    admitted = measured & ~np.isnan(requests["scheduled"])
     tokens = int(requests["input_len"][admitted].sum())
     return int(requests["cached_len"][admitted].sum()) / tokens if tokens else None

@@ -34,7 +34,7 @@ MAX_CLASSES = 6
 @styled
 def latency_cdf_plot(result: Result) -> "Figure":
     """Share of requests (of tokens for ITL) whose latency is at most so many ms, one line a class, with the SLO."""
-    window = Window.of(result, result.scenario.run.warmup)
+    window = Window.of(result)
     done = completed(result.requests, window.measured)
     fig = figure(7.2, 5.0)
     panels = fig.subplots(2, 2, sharey=True)
