@@ -7,7 +7,7 @@ The format is documented in `tests/golden/FORMAT.md`; anyone may record an engin
 import gzip
 import json
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -15,6 +15,8 @@ from simserve.spec.errors import ScenarioError
 
 Json = dict[str, object]
 """An object of a trace as it stands in its file."""
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class WorkloadConfig(BaseModel):
@@ -111,14 +113,22 @@ class SchedulerWorkload(BaseModel):
 
 def parse_workload(content: object, origin: str = "<workload>") -> SchedulerWorkload:
     """A workload from the parsed JSON of its file. Raises ScenarioError if it is not one."""
+    return _validate(SchedulerWorkload, content, origin)
+
+
+def parse_config(content: object, origin: str = "<config>") -> WorkloadConfig:
+    """The scheduler's settings from parsed JSON. Raises ScenarioError if they are not."""
+    return _validate(WorkloadConfig, content, origin)
+
+
+def _validate(model: type[ModelT], content: object, origin: str) -> ModelT:
     try:
-        return SchedulerWorkload.model_validate(content)
+        return model.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise ScenarioError(
-            f"{origin}: {place + ': ' if place else ''}{first['msg'].removeprefix('Value error, ')}"
-        ) from None
+        message = first["msg"].removeprefix("Value error, ")
+        raise ScenarioError(f"{origin}: {place + ': ' if place else ''}{message}") from None
 
 
 def load_workload(path: Path) -> SchedulerWorkload:
