@@ -162,7 +162,12 @@ data = st.fixed_dictionaries(
         ),
         "engine": engines,
     },
-    optional={"slo": st.fixed_dictionaries({"ttft": numbers}), "run": st.just({"warmup": "10 s"}), "seed": tokens},
+    optional={
+        "cost": st.sampled_from([{"constant_step": "10 ms"}, {"host": {"per_step": "2 ms"}}]),
+        "slo": st.fixed_dictionaries({"ttft": numbers}),
+        "run": st.just({"warmup": "10 s"}),
+        "seed": tokens,
+    },
 )
 
 
@@ -464,7 +469,7 @@ def test_what_the_design_names_and_nothing_computes_yet_is_refused(override, wor
         (["engine.cuda_graph.capture_sizes=[4, 2]"], "must ascend"),
         (["cluster.tensor_parallel=3"], "attention heads of llama-3.1-8b cannot be cut into 3 equal parts"),
         (["cluster.tensor_parallel=16"], "more than one node"),
-        (["cost.constant_step=10 ms", "cost.host.per_step=1 ms"], "per_step would be ignored"),
+        (["cost.constant_step=10 ms", "cost.host.per_step=3 ms"], "cost.host.per_step: would be ignored"),
         (
             ["workload.num_requests=null", "workload.duration=9 s", "workload.arrivals={process: all_at_once}"],
             "num_requests",

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from simserve.spec.cluster import ClusterSpec
 from simserve.spec.engine import EngineSpec
 from simserve.spec.model import ModelSpec
+from simserve.spec.run import CostSpec
 
 Problem = tuple[str, str]
 """Key path and what is wrong there, with the remedy."""
@@ -15,13 +16,16 @@ Problem = tuple[str, str]
 _GPUS_OF_A_NODE = 8
 
 
-def problems(model: ModelSpec, cluster: ClusterSpec, engine: EngineSpec) -> Iterator[Problem]:
-    """Every contradiction between model, fleet and engine."""
+def problems(model: ModelSpec, cluster: ClusterSpec, engine: EngineSpec, cost: CostSpec) -> Iterator[Problem]:
+    """Every contradiction between model, fleet, engine and costs."""
     yield from _tensor_parallel(model, cluster.tensor_parallel)
     yield from _lengths(model, engine)
     yield from _batch(engine)
     if engine.enforce_eager and engine.cuda_graph.mode != "none":
         yield "engine.cuda_graph.mode", "would be ignored under enforce_eager: true; state one of them"
+    for key in ("per_step", "per_sequence", "update"):
+        if cost.constant_step is not None and getattr(cost.host, key) != getattr(cluster.gpu.host, key):
+            yield f"cost.host.{key}", "would be ignored: constant_step stands for the whole step"
 
 
 def _tensor_parallel(model: ModelSpec, ranks: int) -> Iterator[Problem]:

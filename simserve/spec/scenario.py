@@ -64,10 +64,6 @@ class Scenario(Strict):
         host = value.get("host") or {} if isinstance(value, Mapping) else None
         if not isinstance(host, Mapping):
             return value
-        ignored = sorted({"per_step", "per_sequence", "update"} & host.keys()) if value.get("constant_step") else []
-        if ignored:
-            reason = f"{', '.join(ignored)} would be ignored: constant_step stands for the whole step"
-            raise PydanticCustomError("exclusive", "{reason}", {"reason": reason, "key": "host"})
         return {**value, "host": {**info.data["cluster"].gpu.host.model_dump(), **host}}
 
     @classmethod
@@ -79,7 +75,7 @@ class Scenario(Strict):
 
     @model_validator(mode="after")
     def _deployable(self) -> Self:
-        found = list(problems(self.model, self.cluster, self.engine))
+        found = list(problems(self.model, self.cluster, self.engine, self.cost))
         trace = self.workload.trace
         if trace is not None and not trace.path.is_file():
             found.append(("workload.trace.file", f"no such file: {trace.path}"))
@@ -112,7 +108,10 @@ class Scenario(Strict):
     def to_yaml(self) -> str:
         """Every value spelled out, no file needed beside those of data; loads again to an equal scenario."""
         data = _with_whole_keys(self.model_dump(mode="json", by_alias=True))
-        return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
+        dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+        return str(
+            yaml.dump(data, Dumper=dumper, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
+        )
 
 
 def _section(value: Any, info: ValidationInfo, *needed: str) -> Any:
