@@ -46,6 +46,7 @@ def toys(draw: Callable[..., int]) -> Toy:
 
 @given(toys(), st.sampled_from([1, 3, 1 << 17]), st.randoms())
 def test_pooled_gaps_are_those_of_the_token_times(toy: Toy, block: int, random: object) -> None:
+    """LLMServingSim, changelog: no interval of looking (here: steps taken together) changes a number."""
     result = toy.run()
     rows = [r for r in range(len(toy.arrival)) if random.random() < 0.7]  # type: ignore[attr-defined]
     chosen = np.zeros(len(toy.arrival), np.bool_)

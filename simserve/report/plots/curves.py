@@ -34,7 +34,8 @@ PERCENTILES: dict[str, dict[str, Any]] = {
 }
 LINES: dict[str, Any] = {"p50": ":", "p95": "-", "p99": "--"}
 """Percentile by line where colour tells something else."""
-MAX_NUMBERS = 14
+APART = 0.03
+"""Share of an axis by which two numbered points differ at least."""
 PANELS = {"ttft": "Time to first token", "tpot": "Time per output token"}
 
 
@@ -94,7 +95,7 @@ def _legend(rows: list[dict[str, Any]], by: str | None) -> list["Line2D"]:
     if by is None:
         handles = [Line2D([], [], label=name, **look) for name, look in PERCENTILES.items()]
     else:
-        name = by.rsplit(".", 1)[-1]
+        name = by.rpartition(".")[2]
         handles = [Line2D([], [], color=colour, marker="o", markersize=4, label=f"{name} {group}")
                    for group, colour in zip(_groups(rows, by), itertools.cycle(CYCLE), strict=False)]  # fmt: skip
         handles += [Line2D([], [], color=FAINT, linestyle=line, label=name) for name, line in LINES.items()]
@@ -105,7 +106,7 @@ def _legend(rows: list[dict[str, Any]], by: str | None) -> list["Line2D"]:
 
 
 def _groups(rows: list[dict[str, Any]], by: str | None) -> list[Any]:
-    return sorted({row[by] for row in rows}, key=str) if by else [None]
+    return sorted({row[by] for row in rows}, key=lambda value: (isinstance(value, str), value)) if by else [None]
 
 
 def _draw_percentiles(axes: "Axes", rows: list[dict[str, Any]], x: str, latency: str, by: str | None) -> None:
@@ -169,8 +170,7 @@ def pareto_plot(points: "pd.DataFrame | Sequence[Mapping[str, Any]]", label: Seq
     if not rows:
         nothing_to_show(axes, "no run has a TPOT")
         return fig
-    names = [", ".join(f"{key.rsplit('.', 1)[-1]} {row[key]:g}" if isinstance(row[key], float)
-                       else f"{key.rsplit('.', 1)[-1]} {row[key]}" for key in label) for row in rows]  # fmt: skip
+    names = [", ".join(f"{key.rpartition('.')[2]} {_shown(row[key])}" for key in label) for row in rows]
     x, y = (np.array([float(row[f"tokens_per_s_per_{of}"]) for row in rows]) for of in ("user", "gpu"))
     best = frontier(x, y)
     axes.scatter(x, y, s=22, color=GREY, zorder=2, label="runs")
@@ -182,13 +182,20 @@ def pareto_plot(points: "pd.DataFrame | Sequence[Mapping[str, Any]]", label: Seq
     return fig
 
 
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def _number_points(axes: "Axes", places: list[tuple[float, float]], names: list[str]) -> None:
-    """Numbers at the points, and beside the axes what each number stands for; of runs with one name the first."""
+    """Numbers at the points, and beside the axes what they stand for; a point that all but covers another has none."""
     from matplotlib.lines import Line2D
 
-    numbered = [index for index, name in enumerate(names) if names.index(name) == index]
-    if len(numbered) > MAX_NUMBERS:
-        numbered = [numbered[i] for i in np.linspace(0, len(numbered) - 1, MAX_NUMBERS).round().astype(int)]
+    corner = np.array([axes.get_xlim()[1], axes.get_ylim()[1]])
+    numbered: list[int] = []
+    for index, place in enumerate(places):
+        distances = [float(np.max(np.abs(np.subtract(place, places[other]) / corner))) for other in numbered]
+        if min(distances, default=1.0) > APART:
+            numbered.append(index)
     handles = []
     for number, index in enumerate(numbered, 1):
         axes.annotate(str(number), places[index], xytext=(5, 4), textcoords="offset points", fontsize=8, color=BLUE)
