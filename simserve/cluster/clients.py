@@ -88,7 +88,7 @@ class Responsive:
     def _respond(self, row: int, answered: int) -> None:
         if row in self._user:
             user = self._user.pop(row)
-            self._at(answered + int(self._workload.think[row]), lambda _: self._user_ready(user))
+            self._at(answered + int(self._workload.think[row]), lambda: self._user_ready(user))
         elif row in self._next_turn:
             turn = self._next_turn.pop(row)
             self._send(turn, answered + int(self._workload.think[turn]))
@@ -108,7 +108,7 @@ class Responsive:
 
     def _send(self, row: int, at: int) -> None:
         self.arrival[row] = at
-        self._at(at + int(self._delay[row]), lambda _: self._reach_door(row))
+        self._at(at + int(self._delay[row]), lambda: self._reach_door(row))
 
     def _reach_door(self, row: int) -> None:
         if not self._at_the_door:
@@ -121,11 +121,11 @@ class Responsive:
             if not self._cluster.submit(arrival):
                 self._respond(row, int(self._env.now))
 
-    def _at(self, at: int, then: Callable[[Event], None]) -> None:
+    def _at(self, at: int, then: Callable[[], None]) -> None:
         if at == self._env.now:
-            then(None)
+            then()
         else:
-            Due(self._env, at, ANNOUNCE).callbacks.append(then)
+            Due(self._env, at, ANNOUNCE).callbacks.append(lambda _: then())
 
     def _due_now(self, then: Callable[[Event], None]) -> None:
         Due(self._env, int(self._env.now), LET_IN).callbacks.append(then)

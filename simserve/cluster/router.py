@@ -1,6 +1,6 @@
 """Which replica gets a request. A policy is a class with `choose`, and a line in `ROUTERS`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -67,4 +67,8 @@ class LeastRequests:
         return chosen
 
 
-ROUTERS = {"round_robin": RoundRobin, "random": Random, "least_requests": LeastRequests}
+ROUTERS: dict[str, Callable[[Sequence[Replica], np.random.Generator], Router]] = {
+    "round_robin": RoundRobin,
+    "random": Random,
+    "least_requests": LeastRequests,
+}

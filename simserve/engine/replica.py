@@ -157,7 +157,7 @@ class Replica:
         plan = scheduler.schedule()
         if plan.chunks:
             chunks = [(chunk.num_tokens, chunk.history) for chunk in plan.chunks]
-            time = self.cost.step(chunks, plan.num_decodes, plan.context, plan.num_sampled)
+            time = self.cost.step(chunks, plan.num_decodes, plan.context, plan.num_decodes + len(chunks))
         elif plan.num_decodes:
             time = self._decode_cost(plan.num_decodes).at(plan.context)
         else:
@@ -188,7 +188,7 @@ class Replica:
         if in_flight is not None:
             self._complete(in_flight, known)
         for request, step_before in plan.gaps:
-            self.log.gaps.extend((request.id, step_before, plan.index))
+            self.log.gaps.extend((int(request.id), step_before, plan.index))
         return plan
 
     def _pass_over(self, plan: StepPlan, at: int) -> None:
@@ -214,7 +214,7 @@ class Replica:
         for request in requests:
             finishes.extend(
                 (
-                    *(request.id, request.scheduled, request.first_step, step),
+                    *(int(request.id), request.scheduled, request.first_step, step),
                     *(request.num_cached_tokens, request.num_preemptions),
                 )
             )

@@ -19,6 +19,9 @@ from simserve.engine.plan import Chunk, StepPlan
 from simserve.engine.queues import QUEUES
 from simserve.engine.request import DECODING, DRAINING, FINISHED, PREFILLING, WAITING, Request
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 UNLIMITED = 1 << 62
 
 
