@@ -101,6 +101,8 @@ def find_difference(trace: Json, recorded: Json, resolution: str = "steps") -> D
     assert isinstance(ours, list)
     assert isinstance(theirs, list)
     for index, (mine, other) in enumerate(zip(ours, theirs, strict=False)):
+        if mine == other and list(mine.get("scheduled", ())) == list(other.get("scheduled", ())):
+            continue
         for field in dict.fromkeys((*other, *mine)):
             if field == "cached_blocks" and resolution == "runs" and field not in mine:
                 continue  # within a run
