@@ -105,31 +105,30 @@ class Replica:
         """The simulation ends at `horizon`: take the steps decided before it, and their tokens."""
         if self._run is not None:
             run, self._run = self._run, None
-            self._take(run, run.steps_before(horizon))
+            self._take(run, run.steps_before(horizon), len(self.scheduler.waiting))
         if self._in_flight is not None:
             self._take_tokens(self._end)
 
     # -- the process ---------------------------------------------------------------------------------------------------
 
     def _serve(self) -> Generator[Event, None, None]:
-        env = self.env
+        env, scheduler = self.env, self.scheduler
         while True:
-            if not self._has_work():
+            at = self._ready
+            if self._in_flight is None and (self._stalled or not scheduler.has_requests):
                 self._idle = True
                 self._wake = Event(env)
                 yield self._wake
-            elif self._ready >= env.peek():
-                yield self._sleep_until(self._ready)
-            plan = self._step(max(self._ready, int(env.now)))
+                at = max(at, int(env.now))
+            elif at >= env.peek():
+                yield self._sleep_until(at)
+            plan = self._step(at)
             if self._news:
                 yield from self._announce()
             if self._skip:
                 run = self._equal_steps(plan)
                 if run is not None:
                     yield from self._skip_over(run)
-
-    def _has_work(self) -> bool:
-        return self._in_flight is not None or (self.scheduler.has_requests and not self._stalled)
 
     def _announce(self) -> Generator[Event, None, None]:
         """Tell the listener when the engine knows; what it sends at once is there before the next step is decided."""
@@ -155,15 +154,15 @@ class Replica:
         """Decide the step that is due at `at`, and take in the tokens that are due."""
         scheduler = self.scheduler
         plan = scheduler.schedule()
+        num_decodes = plan.num_decodes
         if plan.chunks:
             chunks = [(chunk.num_tokens, chunk.history) for chunk in plan.chunks]
-            time = self.cost.step(chunks, plan.num_decodes, plan.context, plan.num_decodes + len(chunks))
-        elif plan.num_decodes:
-            time = self._decode_cost(plan.num_decodes).at(plan.context)
+            cpu, gpu, latency, padded = self.cost.step(chunks, num_decodes, plan.context, num_decodes + len(chunks))
+        elif num_decodes:
+            cpu, gpu, latency, padded = self._decode_cost(num_decodes).at(plan.context)
         else:
             self._pass_over(plan, at)
             return plan
-        cpu, gpu, latency, padded = time
         in_flight, end = self._in_flight, at + latency
         if self._asynchronous:
             end_before, decided = self._end, at + cpu
@@ -178,17 +177,30 @@ class Replica:
         else:
             in_flight, known, self._ready = plan, end, end
         self._end = end
-        self.log.steps.extend(
-            (
-                *(1, at, end, end, 0, 0, plan.num_prefill_tokens, plan.num_decodes, plan.context),
-                *(len(scheduler.running), len(scheduler.waiting), scheduler.pool.num_free, len(plan.preempted)),
-                *(gpu, cpu, padded),
-            )
+        self.log.steps.fromlist(
+            [
+                1,
+                at,
+                end,
+                end,
+                0,
+                0,
+                plan.num_prefill_tokens,
+                num_decodes,
+                plan.context,
+                len(scheduler.running),
+                len(scheduler.waiting),
+                scheduler.pool.num_free,
+                len(plan.preempted),
+                gpu,
+                cpu,
+                padded,
+            ]
         )
         if in_flight is not None:
             self._complete(in_flight, known)
         for request, step_before in plan.gaps:
-            self.log.gaps.extend((int(request.id), step_before, plan.index))
+            self.log.gaps.fromlist([int(request.id), step_before, plan.index])
         return plan
 
     def _pass_over(self, plan: StepPlan, at: int) -> None:
@@ -212,11 +224,15 @@ class Replica:
             return
         finishes, step = self.log.finishes, plan.index
         for request in requests:
-            finishes.extend(
-                (
-                    *(int(request.id), request.scheduled, request.first_step, step),
-                    *(request.num_cached_tokens, request.num_preemptions),
-                )
+            finishes.fromlist(
+                [
+                    int(request.id),
+                    request.scheduled,
+                    request.first_step,
+                    step,
+                    request.num_cached_tokens,
+                    request.num_preemptions,
+                ]
             )
             self._finish_times.append(known)
         if self._listener is not None:
@@ -249,23 +265,24 @@ class Replica:
         """Sleep to the end of a run, or to the step that an arrival interrupts; not at all if nothing can happen before."""
         num_steps, peek = run.num_steps, self.env.peek()
         last = run.boundaries.at(num_steps - 1)
+        num_waiting = len(self.scheduler.waiting)
         if last >= peek:
             self._run = run
             yield self._sleep_until(run.boundary_reaching(int(peek)) if self._alone else last)
             self._run = None
             num_steps = run.steps_before(int(self.env.now))
-        self._take(run, num_steps)
+        self._take(run, num_steps, num_waiting)
         if self._news:
             yield from self._announce()
 
-    def _take(self, run: EqualSteps, num_steps: int) -> None:
-        """The first `num_steps` steps of a run have passed."""
+    def _take(self, run: EqualSteps, num_steps: int, num_waiting: int) -> None:
+        """The first `num_steps` steps of a run have passed; `num_waiting` requests waited when it began."""
         if not num_steps:
             return
         if self._in_flight is not None:
             self._take_tokens(max(self._end, run.start + run.cost.cpu))
         scheduler = self.scheduler
-        counts = len(scheduler.running), len(scheduler.waiting)
+        counts = len(scheduler.running), num_waiting
         last_blocks = scheduler.decoding.blocks_of_step(num_steps - 1)
         plan = scheduler.repeat(num_steps)
         self.num_skipped_steps += num_steps - 1
@@ -289,10 +306,10 @@ class Replica:
         num_steps, tokens, gpu = stop - first, run.tokens, run.gpu
         start = run.boundaries.at(first - 1) if first else run.start
         gap, growth = (tokens.gap + first * tokens.growth, tokens.growth) if num_steps > 1 else (0, 0)
-        self.log.steps.extend(
-            (
-                *(num_steps, start, run.ends.at(stop - 1), tokens.at(first), gap, growth, 0, last.num_decodes),
-                *(run.context + first * last.num_decodes, *counts, num_free, 0),
-                *(gpu.at(stop) - gpu.at(first), run.cost.cpu * num_steps, run.cost.padded),
-            )
+        num_decodes = last.num_decodes
+        context = run.context + first * num_decodes
+        end, known, gpu_time = run.ends.at(stop - 1), tokens.at(first), gpu.at(stop) - gpu.at(first)
+        self.log.steps.fromlist(
+            [num_steps, start, end, known, gap, growth, 0, num_decodes, context, *counts, num_free, 0]
+            + [gpu_time, run.cost.cpu * num_steps, run.cost.padded]
         )

@@ -209,6 +209,8 @@ class Scheduler:
 
     def _walk(self, plan: StepPlan, budget: int, threshold: int) -> int:
         """vLLM's loop: serve the running requests one by one, preempting for blocks; returns the budget that is left."""
+        if not (self.prefilling or self._by_priority or self._shared_decodes) and self.decoding.count <= budget:
+            return self._walk_short_of_blocks(plan, budget)
         served: dict[Request, int] = {}
         clock, size = self.decoding.clock, self._block_size
         for request in list(self.running):
@@ -242,6 +244,21 @@ class Scheduler:
         for request in [request for request in self.running if request.state is DECODING and request not in served]:
             self._starve(plan, request)
         return budget
+
+    def _walk_short_of_blocks(self, plan: StepPlan, budget: int) -> int:
+        """The same, where all decode and only blocks are short: none but those at the end of a block need looking at.
+
+        First come first served, the victim is the last of `running`, which has not been served yet.
+        """
+        pool, running, size = self.pool, self.running, self._block_size
+        phase = self.decoding.clock % size
+        for request in [r for r in running if r.state is DECODING and r.base % size == phase]:
+            while not pool.num_free and request.state is DECODING:
+                self._preempt(plan, next(reversed(running)), was_served=False)
+            if request.state is not DECODING:
+                break
+            pool.take(1)
+        return budget - self.decoding.count
 
     def _choose_victim(self) -> Request:
         if self._by_priority:

@@ -39,7 +39,7 @@ _FIRST_TOKEN_TIME = STEP_FIELDS.index("first_token_time") - len(STEP_FIELDS)
 
 
 class StepLog:
-    """The rows of one replica; a row is added by extending an array with its values, in the order of the fields."""
+    """The rows of one replica; a row is added by `fromlist` of its values, in the order of the fields."""
 
     __slots__ = ("finishes", "gaps", "steps")
 

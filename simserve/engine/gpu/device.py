@@ -5,6 +5,7 @@ kernels back to back: one kernel of an eager launch, all of a CUDA graph. Copies
 """
 
 from collections.abc import Generator, Sequence
+from math import ceil
 from typing import Final, NamedTuple
 
 from simpy import Environment, Event, Process, Store
@@ -25,13 +26,6 @@ class Done(NamedTuple):
 
     end: int
     busy: int
-
-
-class Queued(NamedTuple):
-    """A launch in the queue, and the event that awaits its end, if any."""
-
-    kernels: Sequence[Kernel]
-    done: Event | None
 
 
 class Gpu:
@@ -59,10 +53,9 @@ class Gpu:
         done, last = Event(env), len(launches) - 1
         for index, (cpu, kernels) in enumerate(launches):
             yield env.timeout(cpu)
-            put = queue.put(Queued(kernels, done if index == last else None))
+            put = queue.put((kernels, done if index == last else None))
             if trace is not None:
-                name = kernels[0].name if len(kernels) == 1 else f"{kernels[0].name} ... {kernels[-1].name}"
-                trace.cpu.append((name, int(env.now) - cpu, int(env.now)))
+                trace.cpu.append((launch_name(kernels), int(env.now) - cpu, int(env.now)))
             if not put.triggered:
                 yield put
         return done
@@ -70,28 +63,37 @@ class Gpu:
     def copy(self, num_bytes: float, bandwidth: float, name: str = "copy") -> Process:
         """Move bytes between HBM and a link of `bandwidth` B/s, beside whatever else runs: yield the process.
 
-        The link itself is the caller's to share; a copy inside HBM is one of twice the bytes at the rate of HBM.
+        The link is the caller's to share out. A copy inside HBM is one of twice its bytes at the bandwidth of HBM.
         """
-        rate = min(bandwidth, self.hbm.rate)
-        ticks = -int(-num_bytes / rate * TICKS_PER_SECOND // 1)
-        return self.env.process(self._run(Kernel(name, "copy", num_bytes, 0.0, ticks, "link")))
+        ticks = ceil(num_bytes / min(bandwidth, self.hbm.rate) * TICKS_PER_SECOND)
+        return self.env.process(self._copy(Kernel(name, "copy", num_bytes, 0.0, ticks, "link")))
 
-    def _stream(self) -> Generator[Event, Queued, None]:
-        """Execute launches in order, for ever."""
-        env, queue, busy = self.env, self._queue, 0
-        while True:
-            kernels, done = yield queue.get()
-            start = int(env.now)
-            for kernel in kernels:
-                yield from self._run(kernel)
-            busy += int(env.now) - start
-            if done is not None:
-                done.succeed(Done(int(env.now), busy))
-
-    def _run(self, kernel: Kernel) -> Generator[Event, None, None]:
+    def _copy(self, kernel: Kernel) -> Generator[Event, None, None]:
         start = int(self.env.now)
         flow = self.hbm.start(kernel)
         yield flow.end
         self.hbm.stop(flow)
         if self._trace is not None:
-            self._trace.stream.append((kernel, start, int(self.env.now)))
+            self._trace.copies.append((kernel, start, int(self.env.now)))
+
+    def _stream(self) -> Generator[Event, tuple[Sequence[Kernel], Event | None], None]:
+        """Execute launches in order, for ever."""
+        env, queue, hbm, trace, busy = self.env, self._queue, self.hbm, self._trace, 0
+        while True:
+            kernels, done = yield queue.get()
+            begin = start = int(env.now)
+            for kernel in kernels:
+                flow = hbm.start(kernel)
+                yield flow.end
+                hbm.stop(flow)
+                if trace is not None:
+                    trace.stream.append((kernel, start, int(env.now)))
+                    start = int(env.now)
+            busy += int(env.now) - begin
+            if done is not None:
+                done.succeed(Done(int(env.now), busy))
+
+
+def launch_name(kernels: Sequence[Kernel]) -> str:
+    """What a launch is called: by its kernel, or as a graph by its first and last."""
+    return kernels[0].name if len(kernels) == 1 else f"graph: {kernels[0].name} to {kernels[-1].name}"

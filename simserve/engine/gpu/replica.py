@@ -8,33 +8,43 @@ where something does, the difference is what it costs.
 
 from collections import deque
 from collections.abc import Generator
-from typing import Final
 
 from simpy import Environment, Event
 
+from simserve.cost.kernels import Batch
 from simserve.cost.step import StepCost
 from simserve.engine.gpu.device import Done, Gpu
-from simserve.engine.gpu.spelled import SpelledStep, spell_out
+from simserve.engine.gpu.spelled import spell_out
 from simserve.engine.plan import StepPlan
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.scheduler import Scheduler
 from simserve.engine.step_log import STEP_FIELDS
 
-_NOT_YET: Final = -1
 _END, _TOKENS, _GPU_TIME = (STEP_FIELDS.index(name) for name in ("end", "first_token_time", "gpu_time"))
 
 
 class Flight:
-    """A step that was decided and whose tokens are not known yet. `row`: where its row begins in the step log."""
+    """A step that was decided and whose tokens are not known yet.
 
-    __slots__ = ("done", "plan", "row", "spelled", "start")
+    `row`: where its row begins in the step log. `cpu`: ticks of its work on the CPU. `done`: set once it is launched.
+    """
 
-    def __init__(self, plan: StepPlan, spelled: SpelledStep, start: int, row: int) -> None:
+    __slots__ = ("cpu", "done", "plan", "row", "start")
+
+    def __init__(self, plan: StepPlan, start: int, cpu: int, row: int) -> None:
         self.plan = plan
-        self.spelled = spelled
         self.start = start
+        self.cpu = cpu
         self.row = row
         self.done: Event | None = None
+
+    @property
+    def executed(self) -> Done | None:
+        """What the stream said of it, if it has."""
+        if self.done is None or not self.done.triggered:
+            return None
+        assert isinstance(self.done.value, Done)
+        return self.done.value
 
 
 class KernelReplica(Replica):
@@ -47,20 +57,17 @@ class KernelReplica(Replica):
         self.gpu = gpu
         self._flights: deque[Flight] = deque()
         self._last = Done(end=0, busy=0)
-        """Of the last step whose tokens are known."""
+        """What the stream said of the last step whose tokens are known."""
 
     def close(self, horizon: int) -> None:  # noqa: ARG002
         """The simulation ends: the steps on the GPU, at most two, end as they would with nothing beside them."""
-        cores: list[int] = []
-        for flight in self._flights:
-            cores.append(flight.start + flight.spelled.cpu)
         while self._flights:
             flight = self._flights[0]
-            if flight.done is None or not flight.done.triggered:
-                self._last = self._foreseen(flight)
-            done = self._foreseen(flight)
-            last_core = cores[-1] if len(self._flights) > 1 else 0
-            self._arrive(done, max(done.end, last_core))
+            time = self.cost.step(*_batch(flight.plan))
+            foreseen = Done(max(self._last.end + time.gpu, flight.start + time.latency), self._last.busy + time.gpu)
+            done = flight.executed or foreseen
+            known = max([done.end, *(each.start + each.cpu for each in self._flights if each is not flight)])
+            self._know_tokens(done, known)
 
     def _serve(self) -> Generator[Event, None, None]:
         env = self.env
@@ -72,3 +79,58 @@ class KernelReplica(Replica):
             elif env.peek() <= env.now:
                 yield self._sleep_until(int(env.now))
             plan = self.scheduler.schedule()
+            if not plan.is_empty:
+                yield from self._compute(plan)
+            elif not self._flights:
+                self._stalled = not plan.preempted
+            if len(self._flights) > (self._asynchronous and not plan.is_empty):
+                yield from self._wait_for_tokens()
+
+    def _has_work(self) -> bool:
+        return bool(self._flights) or (self.scheduler.has_requests and not self._stalled)
+
+    def _compute(self, plan: StepPlan) -> Generator[Event, None, None]:
+        """The engine core's work on a step: prepare it, launch it, and what it does afterwards."""
+        env, scheduler, log = self.env, self.scheduler, self.log
+        spelled = spell_out(self.cost, _batch(plan))
+        flight = Flight(plan, int(env.now), spelled.cpu, len(log.steps))
+        self._flights.append(flight)
+        log.steps.extend(
+            (
+                *(1, flight.start, 0, 0, 0, 0, plan.num_prefill_tokens, plan.num_decodes, plan.context),
+                *(len(scheduler.running), len(scheduler.waiting), scheduler.pool.num_free, len(plan.preempted)),
+                *(0, spelled.cpu, spelled.padded),
+            )
+        )
+        for request, step_before in plan.gaps:
+            log.gaps.extend((int(request.id), step_before, plan.index))
+        yield env.timeout(spelled.before)
+        flight.done = yield from self.gpu.launch(spelled.launches)
+        yield env.timeout(spelled.after)
+
+    def _wait_for_tokens(self) -> Generator[Event, None, None]:
+        """Wait for the GPU to finish the oldest step, and until the engine can plan with its tokens."""
+        env, flight = self.env, self._flights[0]
+        assert flight.done is not None
+        yield flight.done
+        done = flight.executed
+        assert done is not None
+        self._know_tokens(done, int(env.now))
+        if self._news:
+            yield from self._announce()
+        if self._asynchronous and done.end + self.cost.update > env.now:
+            yield env.timeout(done.end + self.cost.update - env.now)
+
+    def _know_tokens(self, done: Done, known: int) -> None:
+        """The tokens of the oldest step are known."""
+        flight, steps = self._flights.popleft(), self.log.steps
+        steps[flight.row + _END] = done.end
+        steps[flight.row + _TOKENS] = known
+        steps[flight.row + _GPU_TIME] = done.busy - self._last.busy
+        self._last = done
+        self._complete(flight.plan, known)
+
+
+def _batch(plan: StepPlan) -> Batch:
+    chunks = [(chunk.num_tokens, chunk.history) for chunk in plan.chunks]
+    return Batch(chunks, plan.num_decodes, plan.context, plan.num_decodes + len(chunks))

@@ -6,7 +6,7 @@ from simserve.cost.operators import Kernel
 
 
 class Trace:
-    """Spans (what, first tick, last tick) of the CPU and of the stream, and the use of HBM bandwidth.
+    """Spans (what, first tick, last tick) of CPU, stream and copies, and the use of HBM bandwidth.
 
     `levels` are (tick, bytes per second of each that moves bytes) from that tick on.
     """
@@ -14,6 +14,7 @@ class Trace:
     def __init__(self) -> None:
         self.cpu: list[tuple[str, int, int]] = []
         self.stream: list[tuple[Kernel, int, int]] = []
+        self.copies: list[tuple[Kernel, int, int]] = []
         self.levels: list[tuple[int, dict[str, float]]] = []
 
     def level(self, at: int, rates: Iterable[tuple[str, float]]) -> None:
