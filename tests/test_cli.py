@@ -1,8 +1,10 @@
 """The command line as a person meets it: what it prints where, how it ends, what it says of mistakes."""
 
+import gzip
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -136,7 +138,10 @@ def test_report_can_be_made_again_from_the_records(small: str) -> None:
         (["sweep", "small.yaml", "-o", "out"], "nothing to vary"),
         (["sweep", "small.yaml", "cluster.replica=1,2", "-o", "out"], "did you mean 'replicas'?"),
         (["sweep", "small.yaml", "--rates", "1,2"], "--out"),
+        (["sweep", "closed-loop", "--rates", "1,2", "-o", "out"], "workload.arrivals.users"),
         (["capacity", "small.yaml", "slo=null"], "add one"),
+        (["capacity", "small.yaml", "--rate", "-3"], "above 0"),
+        (["capacity", "small.yaml", "--rate", "1e9", "--seeds", "1"], "more than 1000 replicas"),
         (["capacity", "small.yaml", "workload.arrivals={process: all_at_once}"], "all_at_once arrivals are not"),
         (["step", "small.yaml", "--decodes", "0"], "an empty step"),
         (["step", "small.yaml", "--history", "5"], "give --prefill"),
@@ -239,6 +244,13 @@ def test_sweep_writes_table_and_plot_and_goes_on_where_it_was(small: str) -> Non
     assert {file: file.stat().st_mtime_ns for file in stamps} == stamps
 
 
+def test_rates_of_a_trace_are_its_speedup(small: str) -> None:
+    result = call(
+        "sweep", "quickstart", "workload.trace.limit=50", "--rates", "5,10", "-o", "out", "--workers", "1", "--json"
+    )
+    assert [row["offered_rate"] for row in json.loads(result.stdout)] == pytest.approx([5, 10])
+
+
 def test_sweep_says_which_deployments_cannot_exist(small: str) -> None:
     result = call("sweep", small, "model=llama-3.1-8b,llama-3.1-70b", "-o", "out", "--workers", "1")
     assert result.exit_code == 0
@@ -276,6 +288,24 @@ def test_trace_is_converted_and_replayed(small: str) -> None:
     replayed = call("run", small, "workload={trace: {file: mine.csv, format: csv}}", "--json")
     assert json.loads(replayed.stdout)["total_output_tokens"] == 153
     assert "already" in refused("trace", "convert", "azure.csv", "mine.csv", "--format", "azure")
+
+
+def test_fidelity_ends_with_1_where_a_step_differs(small: str) -> None:
+    golden = Path(__file__).parent / "golden"
+    for name in ("basic_0.in.json", "basic_0.trace.json.gz"):
+        shutil.copy(golden / name, name)
+    same = call("fidelity", ".", "--json", "comparison.json")
+    assert same.exit_code == 0
+    assert "all equal" in same.stdout
+    assert json.loads(Path("comparison.json").read_text())["ok"]
+    with gzip.open("basic_0.trace.json.gz", "rt") as file:
+        trace = json.load(file)
+    trace["steps"][3]["free_blocks"] = -1
+    Path("basic_0.trace.json").write_text(json.dumps(trace))
+    Path("basic_0.trace.json.gz").unlink()
+    different = call("fidelity", ".")
+    assert different.exit_code == 1
+    assert "step 3: free_blocks" in different.stdout
 
 
 def test_interrupt_ends_quietly_and_writes_nothing(small: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simserve.cli.arguments import Json, Overrides, ScenarioName, Seeds, Workers, load
-from simserve.cli.console import print_json, progress_bar
+from simserve.cli.console import fail, print_json, progress_bar
 
 if TYPE_CHECKING:
     from simserve.planning.capacity import Capacity
@@ -37,6 +37,8 @@ def capacity(
     from simserve.planning.executor import default_workers, open_executor
     from simserve.planning.fleet import find_fleet
 
+    if rate is not None and rate <= 0:
+        fail(f"--rate: a load is above 0, got {rate:g}")
     spec = load(scenario, overrides)
     with open_executor(workers or default_workers(seeds)) as executor:
         with progress_bar("searching the capacity", seeds) as progress:

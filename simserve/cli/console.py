@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress, TaskID
 
 BAD_SCENARIO = 2
@@ -72,17 +73,26 @@ def print_json(value: object) -> None:
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> None:
     """A result as a table on stdout: words to the left, numbers to the right."""
     from rich import box
-    from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, caption=note or None, caption_justify="left")
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, caption=escape(note) or None, caption_justify="left"
+    )
     cells = [*rows]
     for index, column in enumerate(columns):
         numbers = index > 0 and all(row[index][:1] in "0123456789-" for row in cells)
         table.add_column(column, justify="right" if numbers else "left", overflow="fold")
     for row in cells:
-        table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, markup=False).print(table)
+        table.add_row(*map(escape, row))
+    results_console().print(table)
+
+
+def results_console() -> "Console":
+    """stdout for rich: as wide as the terminal, or wide enough for anything."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False)
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from simserve.cli.arguments import Json, ScenarioName, Seeds, Workers, scenario_
 from simserve.cli.console import fail, print_json, print_table, progress_bar, say
 
 SHOWN = {
-    "request_throughput": "req/s",
+    "offered_rate": "offered/s",
+    "request_throughput": "done/s",
     "output_throughput": "tok/s",
     "p95_ttft_ms": "p95 TTFT ms",
     "p95_tpot_ms": "p95 TPOT ms",
@@ -34,7 +35,7 @@ def sweep(
     out: Annotated[Path, typer.Option("-o", "--out", show_default=False, help="Folder for the results.")],
     rates: Annotated[
         str | None,
-        typer.Option("--rates", metavar="R1,R2,...", help="Short for workload.arrivals.rate=..., e.g. 2,4,8,16."),
+        typer.Option("--rates", metavar="R1,R2,...", help="Arrival rates (requests/s) to try, of a trace too."),
     ] = None,
     seeds: Seeds = 1,
     workers: Workers = None,
@@ -48,13 +49,15 @@ def sweep(
     """
     from simserve.planning.executor import default_workers, open_executor
     from simserve.planning.pictures import write_pictures
-    from simserve.planning.sweep import parse_axis, run_sweep, sweep_points
+    from simserve.planning.sweep import parse_axis, rate_axis, run_sweep, sweep_points
 
-    texts = [*(axes or []), *([f"workload.arrivals.rate={rates}"] if rates else [])]
-    if not texts:
+    if not axes and not rates:
         fail("nothing to vary: give KEY=V1,V2,... or --rates 2,4,8")
-    grid = [parse_axis(text) for text in texts]
-    points = sweep_points(scenario_path(scenario), grid, seeds)
+    path = scenario_path(scenario)
+    grid = [parse_axis(text) for text in axes or []]
+    if rates:
+        grid.append(rate_axis(path, grid, rates))
+    points = sweep_points(path, grid, seeds)
     try:
         with (
             open_executor(workers or default_workers(len(points))) as executor,

@@ -14,6 +14,8 @@ from simserve.planning.trial import attempt
 from simserve.spec.errors import ScenarioError
 from simserve.spec.scenario import Scenario
 
+LARGEST = 1000
+"""Replicas of the largest fleet that is simulated."""
 WIDER = 8
 """Steps of 10 % by which a fleet may exceed the replicas that its capacity asks for: about twice as many."""
 
@@ -36,8 +38,15 @@ def find_fleet(
     Where the workload states `num_requests`, a larger fleet gets as many more, so that each replica's run stays as long
     as it was; a trace keeps its rows.
 
-    Raises ScenarioError where even twice the replicas that the capacity asks for do not hold it.
+    Raises ScenarioError where even twice the replicas that the capacity asks for do not hold it, and for more than
+    `LARGEST`.
     """
+    likely = math.ceil(target / capacity.interval.mean * scenario.cluster.replicas)
+    if likely > LARGEST:
+        raise ScenarioError(
+            f"{target:g} {capacity.load.unit} take about {likely:,} replicas: more than {LARGEST} replicas are not"
+            " simulated, take the price from the capacity of one"
+        )
     runs = seeded(scenario, len(capacity.seeds))
     needed = max(collected(results(executor, partial(seed_replicas, capacity, target), runs), progress))
     trials = results(executor, partial(_measures, capacity.load, target, needed), runs)

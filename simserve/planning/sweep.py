@@ -19,6 +19,7 @@ import yaml
 
 from simserve import __version__
 from simserve.planning.executor import results
+from simserve.planning.load import load_of
 from simserve.simulation import simulate
 from simserve.spec.errors import ScenarioError
 from simserve.spec.load import load_scenario
@@ -74,6 +75,24 @@ def _split(text: str) -> Iterator[str]:
             yield text[start:index]
             start = index + 1
     yield text[start:]
+
+
+def rate_axis(path: Path, others: Sequence[Axis], rates: str) -> Axis:
+    """Axis of arrival rates `r1,r2,...`, whatever key turns them: the arrivals' rate, or the speed-up of a trace.
+
+    `others` are set to their first values, since the rate of a trace depends on how much of it is taken. Raises
+    ScenarioError for a workload without a rate, and a rate that is no number.
+    """
+    scenario = load_scenario(path, [f"{axis.key}={axis.values[0]}" for axis in others])
+    load = load_of(scenario)
+    if load.whole:
+        raise ScenarioError(f"--rates: this workload has no rate; vary {load.key}=V1,V2,...")
+    values = parse_axis(f"{load.key}={rates}").values
+    try:
+        settings = [load.setting(float(value)) for value in values]
+    except ValueError:
+        raise ScenarioError(f"--rates: expected numbers such as 2,4,8, got {rates!r}") from None
+    return Axis(load.key, tuple(setting.partition("=")[2] for setting in settings))
 
 
 def sweep_points(path: Path, axes: Sequence[Axis], seeds: int = 1) -> list[Point]:
