@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from simserve.cost.attention import Attention, AttentionTime
 from simserve.cost.build import build_forward, sharding
 from simserve.cost.collectives import CollectiveTime, all_gather, all_reduce
-from simserve.cost.device import Device, MfuCurve
-from simserve.cost.launch import GraphMode, Launch, graph_policy, launch_totals
-from simserve.cost.operators import Elementwise, ExpertLinear, Linear
+from simserve.cost.curve import FloatArray, mfu_curve
+from simserve.cost.device import Device
+from simserve.cost.launch import GraphMode, Launch, graph_policy, launch_totals, totals_of_one
+from simserve.cost.operators import Elementwise, ExpertLinear, Linear, kernel_over
 from simserve.cost.shape import Sharding, forward_shape
 from simserve.spec.catalogue import find_gpu, find_model
 from simserve.spec.hardware import AllReduceSpec
@@ -23,8 +24,8 @@ DEVICE = Device(
     elementwise_bandwidth=1e12,
     attention_bandwidth=1e12,
     peak_flops={"bf16": 1e14, "fp8": 2e14},
-    gemm_mfu={"bf16": MfuCurve.through({1: 1.0}), "fp8": MfuCurve.through({1: 1.0})},
-    attention_mfu=MfuCurve.through({1: 1.0}),
+    gemm_mfu={"bf16": mfu_curve({1: 1.0}), "fp8": mfu_curve({1: 1.0})},
+    attention_mfu=mfu_curve({1: 1.0}),
     l2_bytes=1e6,
     gemm_floor=2e-6,
     kernel_floor=1e-6,
@@ -33,10 +34,14 @@ DEVICE = Device(
 )
 
 
+def floats(*numbers: float) -> FloatArray:
+    return np.array(numbers, dtype=np.float64)
+
+
 def test_gemm_takes_the_longest_of_bytes_flops_and_floor() -> None:
     small = Linear("small", 100, 100, weight_bytes=2e4, activation_bytes=2, dtype="bf16", compute="bf16")
     wide = Linear("wide", 4096, 4096, weight_bytes=2 * 4096**2, activation_bytes=2, dtype="bf16", compute="bf16")
-    floor, memory, compute = small.kernel(1, DEVICE), wide.kernel(1, DEVICE), wide.kernel(4096, DEVICE)
+    floor, memory, compute = (kernel_over(*each, DEVICE) for each in ((small, 1), (wide, 1), (wide, 4096)))
     assert (floor.bound, floor.ticks) == ("floor", to_ticks(2e-6))
     assert (memory.bound, memory.ticks) == ("memory", to_ticks(2 * 4096**2 / 1e12))
     assert (compute.bound, compute.ticks) == ("compute", to_ticks(2 * 4096**3 / 1e14))
@@ -44,8 +49,8 @@ def test_gemm_takes_the_longest_of_bytes_flops_and_floor() -> None:
 
 def test_activations_travel_only_as_far_as_l2_is_full() -> None:
     norm = Elementwise("norm", 1000)
-    assert norm.kernel(1000, DEVICE).bytes == 0
-    assert norm.kernel(3000, DEVICE).bytes == 2e6
+    assert kernel_over(norm, 1000, DEVICE).bytes == 0
+    assert kernel_over(norm, 3000, DEVICE).bytes == 2e6
 
 
 @pytest.mark.parametrize(("experts", "per_token", "tokens"), [(8, 2, 1), (8, 2, 5), (128, 8, 40), (256, 8, 300)])
@@ -56,8 +61,9 @@ def test_touched_experts_are_those_that_uniform_routing_touches(experts: int, pe
         len({int(e) for _ in range(tokens) for e in rng.choice(experts, per_token, replace=False)}) for _ in range(200)
     ]
     error = 4 * np.std(draws) / np.sqrt(len(draws)) + 1e-9
-    assert layer.touched(tokens) == pytest.approx(np.mean(draws), abs=error)
-    assert layer.touched(tokens) <= min(experts, tokens * per_token) * (1 + 1e-12)
+    (touched,) = layer.touched(floats(tokens))
+    assert touched == pytest.approx(np.mean(draws), abs=error)
+    assert touched <= min(experts, tokens * per_token) * (1 + 1e-12)
 
 
 @given(
@@ -67,27 +73,27 @@ def test_touched_experts_are_those_that_uniform_routing_touches(experts: int, pe
 )
 def test_time_never_falls_with_the_rows(points: dict[int, float], one: float, other: float) -> None:
     """Between points, outside them, and where measured points themselves would make it fall."""
-    curve = MfuCurve.through(points)
-    small, large = sorted((one, other))
-    assert small / curve(small) <= large / curve(large) * (1 + 1e-9)
-    assert 0 < curve(small) <= max(points.values())
+    curve = mfu_curve(points)
+    sizes = floats(*sorted((one, other)))
+    small, large = sizes / curve(sizes)
+    assert small <= large * (1 + 1e-9)
+    assert (curve(sizes) > 0).all()
+    assert (curve(sizes) <= max(points.values()) * (1 + 1e-12)).all()
 
 
 def test_mfu_is_read_through_its_points() -> None:
-    curve = MfuCurve.through({64: 0.2, 256: 0.6, 1024: 0.8})
-    assert [curve(size) for size in (1, 64, 256, 1024, 9000)] == pytest.approx([0.2, 0.2, 0.6, 0.8, 0.8])
-    assert curve(128) == pytest.approx((0.2 * 0.6) ** 0.5)
+    curve = mfu_curve({64: 0.2, 256: 0.6, 1024: 0.8})
+    assert curve(floats(1, 64, 128, 256, 1024, 9000)) == pytest.approx([0.2, 0.2, 0.12**0.5, 0.6, 0.8, 0.8])
     with pytest.raises(ValueError, match="positive"):
-        MfuCurve.through({})
+        mfu_curve({})
 
 
 def test_collectives_are_read_through_their_points() -> None:
     spec = AllReduceSpec(times={1024: 4e-6, 4096: 8e-6}, bus_bandwidth=1e9)
     reduce = all_reduce(spec, 4)
-    assert [reduce(size) for size in (1, 1024, 4096)] == pytest.approx([4e-6, 4e-6, 8e-6])
-    assert reduce(2048) == pytest.approx((4e-6 * 8e-6) ** 0.5)
-    assert reduce(4096 + 1000) == pytest.approx(8e-6 + 1000 * 1.5 / 1e9)
-    assert all_gather(spec, 4)(8192) == pytest.approx(8e-6)
+    assert reduce(floats(1, 1024, 2048, 4096)) == pytest.approx([4e-6, 4e-6, 32**0.5 * 1e-6, 8e-6])
+    assert reduce(floats(4096 + 1000)) == pytest.approx(8e-6 + 1000 * 1.5 / 1e9)
+    assert all_gather(spec, 4)(floats(8192)) == pytest.approx(8e-6)
 
 
 def test_ranks_without_measurements_share_the_link() -> None:
@@ -96,8 +102,19 @@ def test_ranks_without_measurements_share_the_link() -> None:
     bare = gpu.model_copy(update={"interconnect": gpu.interconnect.model_copy(update={"all_reduce": {}})})
     reduce = sharding(bare, 8).all_reduce
     assert isinstance(reduce, CollectiveTime)
-    assert reduce(1e9) == pytest.approx(1e9 * 2 * 7 / 8 / gpu.interconnect.bandwidth, rel=1e-3)
+    assert reduce(floats(1e9)) == pytest.approx(1e9 * 2 * 7 / 8 / gpu.interconnect.bandwidth, rel=1e-3)
     assert sharding(bare, 1).all_reduce is None
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "ranks"),
+    [("llama-3.1-8b", "h100-sxm-80gb", 2), ("gpt-oss-120b", "b200-sxm-180gb", 1), ("deepseek-v3", "h200-sxm-141gb", 8)],
+)
+def test_many_row_counts_at_once_take_the_ticks_of_each_alone(model: str, gpu: str, ranks: int) -> None:
+    forward = build_forward(find_model(model), find_gpu(gpu), ranks)
+    counts = np.arange(1, 1300)
+    for operator, ticks in (forward.body_ticks(counts) | forward.head_ticks(counts)).items():
+        assert ticks.tolist() == [kernel_over(operator, rows, forward.device).ticks for rows in counts.tolist()]
 
 
 def test_two_all_reduces_a_layer_and_one_for_the_embedding() -> None:
@@ -206,15 +223,18 @@ def test_totals_of_launches_are_those_of_playing_them(
     groups: list[tuple[int, list[tuple[int, ...]]]], x: int, y: int
 ) -> None:
     """Max-plus in closed form equals a CPU that launches ahead and a GPU that executes in order."""
-    stretch = [(repeat, [Launch("k", *numbers) for numbers in launches]) for repeat, launches in groups]
     cpu = gpu = end = 0
-    for repeat, launches in stretch:
-        for launch in launches * repeat:
-            cpu += launch.cpu
-            work = launch.gpu + launch.full * x + launch.window * y
-            gpu += work
-            end = max(end, cpu) + work
-    totals = launch_totals(stretch)
+    for repeat, launches in groups:
+        for ahead, work, full, window in launches * repeat:
+            cpu += ahead
+            ticks = work + full * x + window * y
+            gpu += ticks
+            end = max(end, cpu) + ticks
+    stretch = [
+        (repeat, [Launch("k", ahead, np.array([0, work]), *attention) for ahead, work, *attention in launches])
+        for repeat, launches in groups
+    ]
+    totals = totals_of_one(launch_totals(stretch), 1, least=(min(x, 20), min(y, 20)))
     assert totals.cpu == cpu
     assert totals.gpu + totals.full * x + totals.window * y == gpu
     assert max(line.base + line.full * x + line.window * y for line in totals.critical) == end

@@ -272,7 +272,7 @@ def test_eager_launches_bind_small_batches() -> None:
     graph, eager = modelled(tiny), modelled(tiny, "h100-sxm-80gb", "engine.enforce_eager=true")
     assert eager.decode(1).at(100).gpu == graph.decode(1).at(100).gpu
     host = eager.host.before + eager.host.per_sequence
-    head = sum(launch.gpu for launch in eager.forward.head_launches(1))
+    head = sum(kernel.ticks for kernel in eager.forward.kernels(eager.forward.shape.head, 1))
     launched = eager.decode(1).cpu - eager.host.after
     assert eager.decode(1).at(100).latency == launched - eager.forward.launch.kernel + head
     assert launched - host > 1.05 * eager.decode(1).at(100).gpu

@@ -7,6 +7,8 @@ reads, which is what lets the engine add up a run of steps in closed form.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from simserve.cost.device import Device
 from simserve.cost.operators import Kernel
 from simserve.spec.ticks import TICKS_PER_SECOND, to_ticks
@@ -84,10 +86,16 @@ class AttentionTime:
         compute = round(attention.decode_flops / (peak * mfu.values[-1]))
         self.slope = max(self._read, compute)
         self.memory_bound = self._read >= compute
-        self._per_pair = [attention.pair_flops / (peak * mfu(length)) for length in range(int(mfu.sizes[-1]) + 2)]
+        lengths = np.arange(1.0, int(mfu.sizes[-1]) + 2)
+        self._per_pair: list[float] = [0.0, *(attention.pair_flops / (peak * mfu(lengths))).tolist()]
         self._filling = _FILLING_QUERIES / attention.heads
         self._history = attention.history_flops / (peak * mfu.values[-1])
         self._works: dict[tuple[int, int], tuple[int, int, int]] = {}
+
+    @property
+    def least(self) -> int:
+        """Fewest ticks that attention takes in any step."""
+        return min(self.floor, self._prefill_floor)
 
     def tokens_read(self, num_decodes: int, context: int) -> int:
         """Tokens of KV that decodes read: in a window layer at most the window for each sequence.
@@ -102,6 +110,10 @@ class AttentionTime:
         if not num_decodes:
             return 0
         return max(self.floor, self.slope * self.tokens_read(num_decodes, context))
+
+    def mixed(self, chunks: Sequence[tuple[int, int]], num_decodes: int, context: int) -> int:
+        """Ticks of attention over chunks and decodes together."""
+        return self.prefill(chunks) + self.decode(num_decodes, context)
 
     def decode_pieces(self, num_decodes: int) -> list[tuple[int, int, int]]:
         """`decode` as (until, base, slope) pieces: base + slope * context up to and including `until`."""

@@ -3,6 +3,7 @@
 Vectorised over the rows of the log after the run, so that the run itself pays nothing for it.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.cost.attention import AttentionTime
+from simserve.cost.curve import IntArray
 from simserve.cost.forward import Forward
 from simserve.cost.launch import GraphPolicy
 from simserve.spec.ticks import to_seconds
-
-IntArray = NDArray[np.int64]
 
 
 def step_time_breakdown(forward: Forward, policy: GraphPolicy, steps: Mapping[str, NDArray[Any]]) -> dict[str, float]:
@@ -27,52 +27,37 @@ def step_time_breakdown(forward: Forward, policy: GraphPolicy, steps: Mapping[st
     prefill, decodes, repeat = (steps[name].astype(np.int64) for name in ("prefill_tokens", "decodes", "steps"))
     has_prefill = prefill > 0
     gpu_time = float(steps["gpu_time"].sum())
-    groups = _token_groups(forward, policy, prefill + decodes, ~has_prefill, repeat)
-    for name, seconds in _head_groups(forward, decodes + has_prefill, repeat).items():
-        groups[name] = groups.get(name, 0.0) + seconds
-    groups["attention_decode"] = _decode_attention(forward, decodes, steps["context_tokens"].astype(np.int64), repeat)
+    ticks: defaultdict[str, int] = defaultdict(int)
+    for decode_only in (False, True):
+        kept = has_prefill != decode_only
+        tokens, times = _counted((prefill + decodes)[kept], repeat[kept])
+        rows = [policy.choose(each, decode_only=decode_only)[1] for each in tokens.tolist()]
+        for operator, each in forward.body_ticks(np.array(rows, dtype=np.int64)).items():
+            ticks[operator.group] += forward.operators[operator] * int(each @ times)
+    sampled, times = _counted(decodes + has_prefill, repeat)
+    for operator, each in forward.head_ticks(sampled).items():
+        ticks[operator.group] += int(each @ times)
+    ticks["attention_decode"] = _decode_attention(forward, decodes, steps["context_tokens"].astype(np.int64), repeat)
+    groups = {group: to_seconds(each) for group, each in ticks.items()}
     groups["attention_prefill"] = max(0.0, gpu_time - sum(groups.values())) if has_prefill.any() else 0.0
     groups["host"] = max(0.0, float((steps["end"] - steps["start"]).sum()) - gpu_time)
     return groups
 
 
-def _token_groups(
-    forward: Forward, policy: GraphPolicy, tokens: IntArray, decode_only: NDArray[np.bool_], repeat: IntArray
-) -> dict[str, float]:
-    """Seconds of the operators that depend on the number of tokens alone."""
-    shape, counts = forward.shape, [(1, forward.shape.embed), (1, forward.shape.norm)]
-    for times, layers in shape.layers:
-        for layer in layers:
-            counts += [(times, layer.before), (times, layer.after)]
-    groups: dict[str, float] = {}
-    rows = np.where(decode_only, -tokens, tokens)
-    values, inverse = np.unique(rows, return_inverse=True)
-    weights = np.bincount(inverse, weights=repeat)
-    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
-        _, padded = policy.choose(abs(value), decode_only=value < 0)
-        for times, operators in counts:
-            for kernel in forward.kernels(operators, padded):
-                groups[kernel.group] = groups.get(kernel.group, 0.0) + to_seconds(kernel.ticks) * times * weight
-    return groups
+def _counted(rows: IntArray, repeat: IntArray) -> tuple[IntArray, IntArray]:
+    """Distinct row counts, and how many steps have each."""
+    times = np.bincount(rows, weights=repeat).astype(np.int64)
+    distinct = np.flatnonzero(times)
+    return distinct, times[distinct]
 
 
-def _head_groups(forward: Forward, rows: IntArray, repeat: IntArray) -> dict[str, float]:
-    groups: dict[str, float] = {}
-    values, inverse = np.unique(rows, return_inverse=True)
-    weights = np.bincount(inverse, weights=repeat)
-    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
-        for kernel in forward.kernels(forward.shape.head, value):
-            groups[kernel.group] = groups.get(kernel.group, 0.0) + to_seconds(kernel.ticks) * weight
-    return groups
-
-
-def _decode_attention(forward: Forward, decodes: IntArray, context: IntArray, repeat: IntArray) -> float:
+def _decode_attention(forward: Forward, decodes: IntArray, context: IntArray, repeat: IntArray) -> int:
     layers = list(forward.shape.each_layer())
     num_window = sum(layer.attention.window is not None for layer in layers)
-    total = 0.0
+    total = 0
     for time, count in ((forward.full, len(layers) - num_window), (forward.window, num_window)):
         if time is not None:
-            total += count * to_seconds(_sum_over_steps(time, decodes, context, repeat))
+            total += count * _sum_over_steps(time, decodes, context, repeat)
     return total
 
 

@@ -1,50 +1,12 @@
 """The GPU as the cost model sees it: rates, efficiencies and floors, all in SI numbers."""
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import exp, log
 
+import numpy as np
+
+from simserve.cost.curve import FloatArray, LogLogCurve, mfu_curve
 from simserve.spec.hardware import GpuSpec
-
-
-@dataclass(frozen=True, slots=True)
-class MfuCurve:
-    """Share of the peak FLOP/s that an operator reaches, against its size (rows of a GEMM, length of a prompt).
-
-    Straight lines in log-log between the points, flat outside. Time of a fixed amount of work per row goes as
-    size / mfu(size); where measured points would make it fall with the size, the mfu is lowered to keep it level.
-    """
-
-    sizes: tuple[float, ...]
-    values: tuple[float, ...]
-
-    @classmethod
-    def through(cls, points: Mapping[int, float]) -> "MfuCurve":
-        """Curve through points size -> mfu.
-
-        Raises:
-            ValueError: no points, or a size or mfu that is not positive.
-        """
-        if not points or any(size <= 0 or mfu <= 0 for size, mfu in points.items()):
-            raise ValueError(f"an mfu curve needs points of positive size and mfu, got {points}")
-        sizes: list[float] = []
-        values: list[float] = []
-        for size, mfu in sorted(points.items()):
-            values.append(min(mfu, values[-1] * size / sizes[-1]) if sizes else mfu)
-            sizes.append(size)
-        return cls(tuple(sizes), tuple(values))
-
-    def __call__(self, size: float) -> float:
-        """Share of the peak at `size`."""
-        i = bisect_left(self.sizes, size)
-        if i == 0:
-            return self.values[0]
-        if i == len(self.sizes):
-            return self.values[-1]
-        x0, x1, y0, y1 = self.sizes[i - 1], self.sizes[i], self.values[i - 1], self.values[i]
-        return y0 * exp(log(y1 / y0) * log(size / x0) / log(x1 / x0))
-
 
 _SAME_KERNELS = {
     "fp32": "bf16",
@@ -85,8 +47,8 @@ class Device:
     elementwise_bandwidth: float
     attention_bandwidth: float
     peak_flops: Mapping[str, float]
-    gemm_mfu: Mapping[str, MfuCurve]
-    attention_mfu: MfuCurve
+    gemm_mfu: Mapping[str, LogLogCurve]
+    attention_mfu: LogLogCurve
     l2_bytes: float
     gemm_floor: float
     kernel_floor: float
@@ -106,10 +68,9 @@ class Device:
             attention_bandwidth=gpu.hbm_bandwidth * share.hbm_decode_attention,
             peak_flops=gpu.peak_flops,
             gemm_mfu={
-                dtype: MfuCurve.through(share.gemm_mfu[measured_format(dtype, share.gemm_mfu)])
-                for dtype in gpu.peak_flops
+                dtype: mfu_curve(share.gemm_mfu[measured_format(dtype, share.gemm_mfu)]) for dtype in gpu.peak_flops
             },
-            attention_mfu=MfuCurve.through(share.prefill_attention_mfu),
+            attention_mfu=mfu_curve(share.prefill_attention_mfu),
             l2_bytes=gpu.l2_bytes,
             gemm_floor=share.gemm_floor,
             kernel_floor=share.kernel_floor,
@@ -117,6 +78,7 @@ class Device:
             prefill_floor=share.prefill_attention_floor,
         )
 
-    def spilled(self, activations: float) -> float:
+    def spilled(self, activations: FloatArray) -> FloatArray:
         """Bytes of activations that travel to HBM because L2 is full."""
-        return max(0.0, activations - self.l2_bytes)
+        beyond: FloatArray = np.maximum(0.0, activations - self.l2_bytes)
+        return beyond

@@ -1,19 +1,24 @@
-"""A forward pass on a device: its kernels, its launches and their sums for a number of tokens.
+"""A forward pass on a device: its kernels, its launches and their sums for numbers of rows.
 
-Everything here depends on token counts alone and is computed once for each; what depends on context (attention) stays
-a coefficient.
+Everything here depends on row counts alone and is computed for many of them at once; what depends on context
+(attention) stays a coefficient.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from simserve.cost.attention import AttentionTime
+from simserve.cost.curve import IntArray
 from simserve.cost.device import Device
-from simserve.cost.launch import GraphMode, Launch, LaunchTotals, gpu_work, launch_totals
-from simserve.cost.operators import Kernel, TokenOperator
+from simserve.cost.launch import GraphMode, Launch, LaunchTotals, launch_totals
+from simserve.cost.operators import Kernel, TokenOperator, kernel_over
 from simserve.cost.shape import ForwardShape, Layer
 
 Stretch = list[tuple[int, list[Launch]]]
+OperatorTicks = dict[TokenOperator, IntArray]
+"""Ticks of operators for each of some row counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,7 @@ class Forward:
         self.shape = shape
         self.device = device
         self.launch = launch
+        self.operators = shape.body()
         full, window = shape.full_attention, shape.window_attention
         self.full = AttentionTime(full, device) if full else None
         self.window = AttentionTime(window, device) if window else None
@@ -41,61 +47,86 @@ class Forward:
         assert time is not None
         return time
 
+    @property
+    def shortest_attention(self) -> tuple[int, int]:
+        """Least ticks of the attention of a full and of a window layer in any step; 0 for a kind that is not there."""
+        full, window = (0 if time is None else time.least for time in (self.full, self.window))
+        return full, window
+
     def kernels(self, operators: Sequence[TokenOperator], rows: int) -> list[Kernel]:
         """Kernels of some operators over `rows` rows."""
-        return [operator.kernel(rows, self.device) for operator in operators]
+        return [kernel_over(operator, rows, self.device) for operator in operators]
 
-    def body(self, tokens: int, mode: GraphMode) -> LaunchTotals:
-        """Sums over embedding, layers and last norm, run on `tokens` tokens."""
-        return launch_totals(self.body_launches(tokens, mode))
+    def body_ticks(self, rows: IntArray) -> OperatorTicks:
+        """Ticks of each operator of the body for each number of rows."""
+        return self._ticks(self.operators, rows)
 
-    def head(self, rows: int) -> LaunchTotals:
-        """Sums over lm_head and sampler, run on `rows` rows; outside any graph."""
-        return launch_totals([(1, self.head_launches(rows))])
+    def head_ticks(self, rows: IntArray) -> OperatorTicks:
+        """Ticks of lm_head and sampler for each number of rows."""
+        return self._ticks(self.shape.head, rows)
 
-    def head_launches(self, rows: int) -> list[Launch]:
-        """Launches of lm_head and sampler."""
-        return self._one_by_one(self.shape.head, rows)
+    def body(self, rows: IntArray, mode: GraphMode) -> LaunchTotals[IntArray]:
+        """Sums over embedding, layers and last norm, for each number of rows."""
+        return launch_totals(self.body_launches(rows, mode))
 
-    def body_launches(self, tokens: int, mode: GraphMode) -> Stretch:
+    def head(self, rows: IntArray) -> LaunchTotals[IntArray]:
+        """Sums over lm_head and sampler, for each number of rows; outside any graph."""
+        return launch_totals([(1, self._one_by_one(self.shape.head, self.head_ticks(rows)))])
+
+    def body_launches(self, rows: IntArray, mode: GraphMode) -> Stretch:
         """Launches from embedding to last norm as (repeat, launches), in the graph mode of the step."""
+        ticks = self.body_ticks(rows)
         if mode is GraphMode.NONE:
-            return self._eager(tokens)
-        pieces = list(self._pieces(tokens))
+            return self._eager(ticks)
         if mode is GraphMode.PIECEWISE:
-            return [(1, pieces)]
-        return [(1, [Launch("graph", self.launch.graph, *gpu_work(pieces))])]
+            return self._pieces(ticks)
+        layers = list(self.shape.each_layer())
+        window = sum(layer.attention.window is not None for layer in layers)
+        gpu = np.sum([times * ticks[operator] for operator, times in self.operators.items()], axis=0)
+        return [(1, [Launch("graph", self.launch.graph, gpu, len(layers) - window, window)])]
 
-    def _eager(self, tokens: int) -> Stretch:
-        stretch: Stretch = [(1, self._one_by_one(self.shape.embed, tokens))]
-        for repeat, layers in self.shape.layers:
+    def _ticks(self, operators: Iterable[TokenOperator], rows: IntArray) -> OperatorTicks:
+        exact = rows.astype(np.float64)
+        return {operator: operator.work(exact, self.device).ticks() for operator in operators}
+
+    def _eager(self, ticks: OperatorTicks) -> Stretch:
+        shape = self.shape
+        stretch: Stretch = [(1, self._one_by_one(shape.embed, ticks))]
+        for repeat, layers in shape.layers:
             launches: list[Launch] = []
             for layer in layers:
-                launches += self._one_by_one(layer.before, tokens)
+                launches += self._one_by_one(layer.before, ticks)
                 launches.append(self._attention(layer))
-                launches += self._one_by_one(layer.after, tokens)
+                launches += self._one_by_one(layer.after, ticks)
             stretch.append((repeat, launches))
-        stretch.append((1, self._one_by_one(self.shape.norm, tokens)))
+        return [*stretch, (1, self._one_by_one(shape.norm, ticks))]
+
+    def _pieces(self, ticks: OperatorTicks) -> Stretch:
+        """Graphs of all that lies between two attentions, and the attentions."""
+        shape = self.shape
+        firsts = [layers[0].before for _, layers in shape.layers]
+        stretch: Stretch = [(1, [self._graph(shape.embed + firsts[0], ticks)])]
+        for (repeat, layers), first, then in zip(shape.layers, firsts, [*firsts[1:], shape.norm], strict=True):
+            stretch.append((repeat - 1, list(self._layer_pieces(layers, first, ticks))))
+            stretch.append((1, list(self._layer_pieces(layers, then, ticks))))
         return stretch
 
-    def _pieces(self, tokens: int) -> Iterator[Launch]:
-        """Graphs of all that lies between two attentions, and the attentions."""
-        gpu = self._ticks(self.shape.embed, tokens)
-        for repeat, layers in self.shape.layers:
-            around = [(self._ticks(layer.before, tokens), layer, self._ticks(layer.after, tokens)) for layer in layers]
-            for before, layer, after in around * repeat:
-                yield Launch("graph_piece", self.launch.graph, gpu + before)
-                yield self._attention(layer)
-                gpu = after
-        yield Launch("graph_piece", self.launch.graph, gpu + self._ticks(self.shape.norm, tokens))
+    def _layer_pieces(
+        self, layers: Sequence[Layer], then: Sequence[TokenOperator], ticks: OperatorTicks
+    ) -> Iterator[Launch]:
+        """Attention of each layer and the graph up to the next attention; `then` follows the last layer."""
+        befores = [*(layer.before for layer in layers[1:]), then]
+        for layer, before in zip(layers, befores, strict=True):
+            yield self._attention(layer)
+            yield self._graph((*layer.after, *before), ticks)
 
-    def _ticks(self, operators: Sequence[TokenOperator], rows: int) -> int:
-        return sum(kernel.ticks for kernel in self.kernels(operators, rows))
+    def _graph(self, operators: Sequence[TokenOperator], ticks: OperatorTicks) -> Launch:
+        return Launch("graph_piece", self.launch.graph, np.sum([ticks[operator] for operator in operators], axis=0))
 
-    def _one_by_one(self, operators: Sequence[TokenOperator], rows: int) -> list[Launch]:
-        return [Launch(kernel.name, self.launch.kernel, kernel.ticks) for kernel in self.kernels(operators, rows)]
+    def _one_by_one(self, operators: Sequence[TokenOperator], ticks: OperatorTicks) -> list[Launch]:
+        return [Launch(operator.name, self.launch.kernel, ticks[operator]) for operator in operators]
 
     def _attention(self, layer: Layer) -> Launch:
         """One launch covers the attention over chunks and over decodes: engines pass both in one call."""
         is_full = layer.attention.window is None
-        return Launch("attention", self.launch.kernel, 0, full=int(is_full), window=int(not is_full))
+        return Launch("attention", self.launch.kernel, full=int(is_full), window=int(not is_full))

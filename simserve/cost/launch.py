@@ -6,10 +6,14 @@ term is linear in the time of one attention kernel, which is all that changes wh
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from simserve.cost.curve import IntArray
 
 
 class GraphMode(Enum):
@@ -61,8 +65,14 @@ def graph_policy(mode: str, sizes: Sequence[int], max_num_seqs: int) -> GraphPol
     return GraphPolicy(tuple(sizes), decode, mixed, max_num_seqs)
 
 
+_NO_TICKS = np.zeros(1, dtype=np.int64)
+
+Ticks = TypeVar("Ticks", int, IntArray)
+"""Ticks for one row count, or for each of many."""
+
+
 class Launch(NamedTuple):
-    """One launch: CPU ticks, and GPU ticks of the kernels it starts.
+    """One launch: CPU ticks, and GPU ticks of the kernels it starts, for each of many row counts.
 
     The GPU ticks are `gpu`, plus `full` times the attention of a full layer, plus `window` times that of a window
     layer, both known only with the batch.
@@ -70,39 +80,41 @@ class Launch(NamedTuple):
 
     name: str
     cpu: int
-    gpu: int
+    gpu: IntArray = _NO_TICKS
     full: int = 0
     window: int = 0
 
 
-class Line(NamedTuple):
+class Line(NamedTuple, Generic[Ticks]):
     """`base + full * x + window * y` ticks, x and y the attention of one full and of one window layer."""
 
-    base: int
+    base: Ticks
     full: int
     window: int
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchTotals:
-    """Sums over a stretch of launches, and the lines whose maximum is its end, counted from its first launch."""
+class LaunchTotals(NamedTuple, Generic[Ticks]):
+    """Sums over a stretch of launches, and the lines whose maximum is its end, counted from its first launch.
+
+    Lines come in the order of the launches: each has less attention before its end than the one before it.
+    """
 
     cpu: int
-    gpu: int
+    gpu: Ticks
     full: int
     window: int
-    critical: tuple[Line, ...]
+    critical: tuple[Line[Ticks], ...]
 
 
-def launch_totals(stretch: Iterable[tuple[int, Sequence[Launch]]]) -> LaunchTotals:
+def launch_totals(stretch: Iterable[tuple[int, Sequence[Launch]]]) -> LaunchTotals[IntArray]:
     """Totals of a stretch, given as (repeat, launches) in order.
 
     Within a repeated group the term of a launch is linear in the number of the repetition, so that its maximum lies at
-    the first or the last one.
+    the first or the last one. Of terms with the same attention only the latest counts.
     """
     groups = [(repeat, launches) for repeat, launches in stretch if repeat and launches]
-    after = Line(0, 0, 0)
-    lines: list[Line] = []
+    after = gpu_work(())
+    latest: dict[tuple[int, int], IntArray] = {}
     cpu_total = sum(repeat * sum(launch.cpu for launch in launches) for repeat, launches in groups)
     before = cpu_total
     for repeat, launches in reversed(groups):
@@ -110,38 +122,48 @@ def launch_totals(stretch: Iterable[tuple[int, Sequence[Launch]]]) -> LaunchTota
         once = gpu_work(launches)
         before -= repeat * cpu
         for turn in {0, repeat - 1}:
-            rest = Line(*(a + (repeat - 1 - turn) * b for a, b in zip(after, once, strict=True)))
-            lines += _terms(launches, before + turn * cpu, rest)
-        after = Line(*(a + repeat * b for a, b in zip(after, once, strict=True)))
-    return LaunchTotals(cpu_total, *after, critical=_undominated(lines))
+            for base, full, window in _terms(launches, before + turn * cpu, _add(after, once, repeat - 1 - turn)):
+                latest[full, window] = np.maximum(base, latest.get((full, window), base))
+        after = _add(after, once, repeat)
+    lines = (Line(latest[attention], *attention) for attention in sorted(latest, reverse=True))
+    return LaunchTotals(cpu_total, *after, critical=tuple(lines))
 
 
-def gpu_work(launches: Iterable[Launch]) -> Line:
+def totals_of_one(totals: LaunchTotals[IntArray], index: int, least: tuple[int, int]) -> LaunchTotals[int]:
+    """Totals for one of the row counts, with the lines that can be the maximum.
+
+    `least`: the shortest attention of a full and of a window layer. A line that is not above the earlier ones there
+    never will be, as they rise faster.
+    """
+    cpu, gpu, full, window, lines = totals
+    critical: list[Line[int]] = []
+    highest = -1
+    for bases, *attention in lines:
+        base = bases.item(index)
+        height = base + attention[0] * least[0] + attention[1] * least[1]
+        if height > highest:
+            highest = height
+            critical.append(Line(base, *attention))
+    return LaunchTotals(cpu, gpu.item(index), full, window, tuple(critical))
+
+
+def gpu_work(launches: Iterable[Launch]) -> Line[IntArray]:
     """GPU work of some launches together."""
-    base = full = window = 0
+    work = Line(_NO_TICKS, 0, 0)
     for launch in launches:
-        base, full, window = base + launch.gpu, full + launch.full, window + launch.window
-    return Line(base, full, window)
+        work = Line(work.base + launch.gpu, work.full + launch.full, work.window + launch.window)
+    return work
 
 
-def _terms(launches: Sequence[Launch], start: int, rest: Line) -> list[Line]:
-    """Of each launch: its end on the CPU plus the GPU work from it on."""
-    ends: list[int] = []
-    for launch in launches:
-        start += launch.cpu
-        ends.append(start)
+def _add(work: Line[IntArray], more: Line[IntArray], times: int) -> Line[IntArray]:
+    return Line(work.base + times * more.base, work.full + times * more.full, work.window + times * more.window)
+
+
+def _terms(launches: Sequence[Launch], start: int, rest: Line[IntArray]) -> Iterator[Line[IntArray]]:
+    """Of each launch, the last first: its end on the CPU plus the GPU work from it on."""
+    end = start + sum(launch.cpu for launch in launches)
     base, full, window = rest
-    terms: list[Line] = []
-    for launch, end in zip(reversed(launches), reversed(ends), strict=True):
+    for launch in reversed(launches):
         base, full, window = base + launch.gpu, full + launch.full, window + launch.window
-        terms.append(Line(end + base, full, window))
-    return terms
-
-
-def _undominated(lines: list[Line]) -> tuple[Line, ...]:
-    """Lines that can be the maximum for some non-negative x and y, those of most attention first."""
-    kept: list[Line] = []
-    for line in sorted(set(lines), key=lambda each: (each.full, each.window, each.base), reverse=True):
-        if not any(k.full >= line.full and k.window >= line.window and k.base >= line.base for k in kept):
-            kept.append(line)
-    return tuple(kept)
+        yield Line(end + base, full, window)
+        end -= launch.cpu

@@ -1,15 +1,18 @@
 """Step cost from the operators of the model on the GPU of the scenario, compiled for each batch size it meets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from simserve.cost.breakdown import step_time_breakdown
+from simserve.cost.curve import IntArray
 from simserve.cost.forward import Forward
 from simserve.cost.kernels import Batch, StepLaunch, launches_of_step
-from simserve.cost.launch import GraphMode, GraphPolicy, LaunchTotals, Line
+from simserve.cost.launch import GraphMode, GraphPolicy, LaunchTotals, Line, totals_of_one
 from simserve.cost.step import UNBOUNDED, DecodeCost, Piece, StepTime
 
 
@@ -26,6 +29,44 @@ class HostTicks:
     after: int
 
 
+_TOGETHER = 1024
+"""Row counts whose sums are computed at once: one pass over the operators costs hardly more than for a single count."""
+
+
+class TotalsTable:
+    """Sums of a part of the step by its number of rows, computed block by block as they are asked for."""
+
+    def __init__(self, compute: Callable[[IntArray], LaunchTotals[IntArray]], least: tuple[int, int]) -> None:
+        self._compute = compute
+        self._least = least
+        self._blocks: dict[int, LaunchTotals[IntArray]] = {}
+
+    def __getitem__(self, rows: int) -> LaunchTotals[int]:
+        """Sums over `rows` rows, 1 or more."""
+        number, index = divmod(rows - 1, _TOGETHER)
+        block = self._blocks.get(number)
+        if block is None:
+            first = number * _TOGETHER + 1
+            block = self._blocks[number] = self._compute(np.arange(first, first + _TOGETHER))
+        return totals_of_one(block, index, self._least)
+
+
+class MixedPart(NamedTuple):
+    """What a step with chunks owes to its number of tokens: its ticks but for attention, sequences and head.
+
+    `cpu` is all of it; `launched` ends with the last launch before the head; `lines` as in `LaunchTotals`, from the
+    start of the step.
+    """
+
+    cpu: int
+    gpu: int
+    full: int
+    window: int
+    launched: int
+    lines: tuple[Line[int], ...]
+    padded: int
+
+
 class ModelledStepCost:
     """A `StepCost` that sums operators. Every part that depends on a count alone is computed once for that count."""
 
@@ -34,10 +75,12 @@ class ModelledStepCost:
         self.forward = forward
         self.policy = policy
         self.host = host
+        least = forward.shortest_attention
+        self._head = TotalsTable(forward.head, least)
+        self._bodies = {mode: TotalsTable(partial(forward.body, mode=mode), least) for mode in GraphMode}
         self._decodes: dict[int, DecodeCost] = {}
-        self._bodies: dict[tuple[int, GraphMode], LaunchTotals] = {}
-        self._mixed: dict[int, tuple[LaunchTotals, int]] = {}
-        self._heads: dict[int, tuple[LaunchTotals, int]] = {}
+        self._mixed: dict[int, MixedPart] = {}
+        self._heads: dict[int, tuple[int, int, int]] = {}
 
     def decode(self, num_decodes: int) -> DecodeCost:
         """Cost of a step of `num_decodes` decodes and nothing else."""
@@ -53,23 +96,23 @@ class ModelledStepCost:
         tokens = num_decodes
         for new, _ in chunks:
             tokens += new
-        body, padded = self._mixed.get(tokens) or self._compile_mixed(tokens)
-        head, head_end = self._heads.get(num_sampled) or self._compile_head(num_sampled)
+        cpu, gpu, full_layers, window_layers, launched, lines, padded = self._mixed.get(tokens) or self._mix(tokens)
+        head_cpu, head_gpu, head_end = self._heads.get(num_sampled) or self._compile_head(num_sampled)
         full = window = 0
         if (time := self.forward.full) is not None:
-            full = time.prefill(chunks) + time.decode(num_decodes, context)
+            full = time.mixed(chunks, num_decodes, context)
         if (time := self.forward.window) is not None:
-            window = time.prefill(chunks) + time.decode(num_decodes, context)
-        end = body.cpu + head_end
-        for base, full_layers, window_layers in body.critical:
-            line = base + full_layers * full + window_layers * window + head.gpu
+            window = time.mixed(chunks, num_decodes, context)
+        end = launched + head_end
+        for base, more_full, more_window in lines:
+            line = base + more_full * full + more_window * window + head_gpu
             if line > end:  # noqa: PLR1730 (max() takes three times as long)
                 end = line
-        host = self.host.before + self.host.per_sequence * (num_decodes + len(chunks))
+        sequences = self.host.per_sequence * (num_decodes + len(chunks))
         return StepTime(
-            host + body.cpu + head.cpu + self.host.after,
-            body.gpu + body.full * full + body.window * window + head.gpu,
-            host + end,
+            sequences + cpu + head_cpu,
+            gpu + full_layers * full + window_layers * window + head_gpu,
+            sequences + end,
             padded,
         )
 
@@ -88,26 +131,29 @@ class ModelledStepCost:
         """Seconds of each group of operators over a step log; see `step_time_breakdown`."""
         return step_time_breakdown(self.forward, self.policy, steps)
 
-    def _body(self, tokens: int, *, decode_only: bool) -> tuple[LaunchTotals, int]:
+    def _body(self, tokens: int, *, decode_only: bool) -> tuple[LaunchTotals[int], int]:
         """Sums of the body for a step of `tokens` tokens, and the size of its graph (0 without)."""
         mode, rows = self.policy.choose(tokens, decode_only=decode_only)
-        body = self._bodies.get((rows, mode))
-        if body is None:
-            body = self._bodies[rows, mode] = self.forward.body(rows, mode)
-        return body, 0 if mode is GraphMode.NONE else rows
+        return self._bodies[mode][rows], 0 if mode is GraphMode.NONE else rows
 
-    def _compile_mixed(self, tokens: int) -> tuple[LaunchTotals, int]:
-        self._mixed[tokens] = self._body(tokens, decode_only=False)
-        return self._mixed[tokens]
+    def _mix(self, tokens: int) -> MixedPart:
+        body, padded = self._body(tokens, decode_only=False)
+        before = self.host.before
+        lines = tuple(line._replace(base=before + line.base) for line in body.critical)
+        cpu = before + body.cpu
+        part = MixedPart(cpu + self.host.after, body.gpu, body.full, body.window, cpu, lines, padded)
+        self._mixed[tokens] = part
+        return part
 
-    def _compile_head(self, rows: int) -> tuple[LaunchTotals, int]:
-        head = self.forward.head(rows)
-        self._heads[rows] = head, max(line.base for line in head.critical)
-        return self._heads[rows]
+    def _compile_head(self, rows: int) -> tuple[int, int, int]:
+        """CPU and GPU ticks of the head, and its end on an idle GPU."""
+        head = self._head[rows]
+        self._heads[rows] = part = head.cpu, head.gpu, max(line.base for line in head.critical)
+        return part
 
     def _compile_decode(self, num_decodes: int) -> DecodeCost:
         body, padded = self._body(num_decodes, decode_only=True)
-        head, head_end = self._compile_head(num_decodes)
+        head_cpu, head_gpu, head_end = self._compile_head(num_decodes)
         host = self.host.before + self.host.per_sequence * num_decodes
         flat = [(UNBOUNDED, 0, 0)]
         full = self.forward.full.decode_pieces(num_decodes) if self.forward.full else flat
@@ -116,16 +162,16 @@ class ModelledStepCost:
         start = 0
         for until in sorted({piece[0] for piece in full + window}):
             x, y = (next(piece[1:] for piece in side if start <= piece[0]) for side in (full, window))
-            base, slope = _along(Line(body.gpu + head.gpu, body.full, body.window), x, y)
+            base, slope = _along(Line(body.gpu + head_gpu, body.full, body.window), x, y)
             ends = [_along(line, x, y) for line in body.critical]
-            lines = [(host + head.gpu + end, rise) for end, rise in ends] + [(host + body.cpu + head_end, 0)]
+            lines = [(host + head_gpu + end, rise) for end, rise in ends] + [(host + body.cpu + head_end, 0)]
             pieces += [Piece(stop, base, slope, *line) for stop, line in _upper_envelope(lines, start, until)]
             start = until + 1
-        cpu = host + body.cpu + head.cpu + self.host.after
+        cpu = host + body.cpu + head_cpu + self.host.after
         return DecodeCost(cpu, padded > 0, padded, tuple(pieces))
 
 
-def _along(line: Line, full: tuple[int, int], window: tuple[int, int]) -> tuple[int, int]:
+def _along(line: Line[int], full: tuple[int, int], window: tuple[int, int]) -> tuple[int, int]:
     """(base, slope) in the context, of a line whose attentions are themselves (base, slope) in it."""
     return (
         line.base + line.full * full[0] + line.window * window[0],

@@ -1,16 +1,20 @@
 """The operators of a forward pass: what each moves and computes for a number of tokens, and how long that takes.
 
-An operator knows its own sizes on one GPU (after tensor parallelism) and answers with a `Kernel`. A GEMM takes the
-longest of its bytes through HBM, its FLOPs at the share of the peak that its rows reach, and the kernel's floor
-(roofline: Williams et al., CACM 2009).
+An operator knows its own sizes on one GPU (after tensor parallelism) and answers for many row counts at once, since a
+run meets hundreds of them. A GEMM takes the longest of its bytes through HBM, its FLOPs at the share of the peak that
+its rows reach, and the kernel's floor (roofline: Williams et al., CACM 2009).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from simserve.cost.collectives import CollectiveTime
+from simserve.cost.curve import FloatArray, IntArray
 from simserve.cost.device import Device
-from simserve.spec.ticks import to_ticks
+from simserve.spec.ticks import TICKS_PER_SECOND
 
 
 class Kernel(NamedTuple):
@@ -24,19 +28,45 @@ class Kernel(NamedTuple):
     bound: str
 
 
+class Work(NamedTuple):
+    """What an operator does for each of some row counts. `times`: seconds by what binds it; it takes the longest."""
+
+    bytes: FloatArray
+    flops: FloatArray
+    times: Mapping[str, FloatArray | float]
+
+    def ticks(self) -> IntArray:
+        """Ticks that the operator takes."""
+        longest: FloatArray | float = 0.0
+        for seconds in self.times.values():
+            longest = np.maximum(longest, seconds)
+        return np.rint(longest * TICKS_PER_SECOND).astype(np.int64)
+
+
 class TokenOperator(Protocol):
     """An operator whose work depends on the number of rows alone (tokens of the step, or sampled rows)."""
 
-    def kernel(self, rows: int, device: Device) -> Kernel:
-        """The operator over `rows` rows."""
+    @property
+    def name(self) -> str:
+        """Name of its kernel."""
+        ...
+
+    @property
+    def group(self) -> str:
+        """Its line in the breakdown of step time."""
+        ...
+
+    def work(self, rows: FloatArray, device: Device) -> Work:
+        """The operator over each number of rows."""
         ...
 
 
-def bound_kernel(name: str, group: str, work: tuple[float, float], times: tuple[float, float, float]) -> Kernel:
-    """Kernel of `work` = (bytes, FLOPs) that takes the longest of `times` = (memory, compute, floor) in seconds."""
-    longest = max(times)
-    bound = ("memory", "compute", "floor")[times.index(longest)]
-    return Kernel(name, group, *work, to_ticks(longest), bound)
+def kernel_over(operator: TokenOperator, rows: int, device: Device) -> Kernel:
+    """Kernel of an operator over `rows` rows."""
+    work = operator.work(np.array([float(rows)]), device)
+    bound = max(work.times, key=lambda name: float(np.max(work.times[name])))
+    moved, flops, ticks = work.bytes.item(), work.flops.item(), work.ticks().item()
+    return Kernel(operator.name, operator.group, moved, flops, ticks, bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +82,13 @@ class Linear:
     compute: str
     group: str = "linear"
 
-    def kernel(self, rows: int, device: Device) -> Kernel:
-        """The GEMM over `rows` rows; activations count as far as they do not fit into L2."""
+    def work(self, rows: FloatArray, device: Device) -> Work:
+        """The GEMM over each number of rows; activations count as far as they do not fit into L2."""
         moved = self.weight_bytes + device.spilled(rows * (self.inputs + self.outputs) * self.activation_bytes)
         flops = 2.0 * rows * self.inputs * self.outputs
-        times = (
-            moved / device.gemm_bandwidth[self.dtype],
-            flops / (device.peak_flops[self.compute] * device.gemm_mfu[self.compute](rows)),
-            device.gemm_floor,
-        )
-        return bound_kernel(self.name, self.group, (moved, flops), times)
+        compute = flops / (device.peak_flops[self.compute] * device.gemm_mfu[self.compute](rows))
+        memory = moved / device.gemm_bandwidth[self.dtype]
+        return Work(moved, flops, {"memory": memory, "compute": compute, "floor": device.gemm_floor})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +111,21 @@ class ExpertLinear:
     compute: str
     group: str = "experts"
 
-    def touched(self, rows: int) -> float:
-        """Expected number of experts that `rows` tokens choose."""
-        return self.experts * (1.0 - (1.0 - self.per_token / self.experts) ** rows)
+    def touched(self, rows: FloatArray) -> FloatArray:
+        """Expected number of experts that so many tokens choose."""
+        left_out: FloatArray = (1.0 - self.per_token / self.experts) ** rows
+        return self.experts * (1.0 - left_out)
 
-    def kernel(self, rows: int, device: Device) -> Kernel:
-        """The grouped GEMM over `rows` tokens: the mfu is that of the rows one expert gets."""
+    def work(self, rows: FloatArray, device: Device) -> Work:
+        """The grouped GEMM over each number of tokens: the mfu is that of the rows one expert gets."""
         routed = rows * self.per_token
         moved = self.touched(rows) * self.weight_bytes
         moved += device.spilled(routed * (self.inputs + self.outputs) * self.activation_bytes)
         flops = 2.0 * routed * self.inputs * self.outputs
         mfu = device.gemm_mfu[self.compute](routed / self.experts)
-        times = (
-            moved / device.gemm_bandwidth[self.dtype],
-            flops / (device.peak_flops[self.compute] * mfu),
-            device.gemm_floor,
-        )
-        return bound_kernel(self.name, self.group, (moved, flops), times)
+        compute = flops / (device.peak_flops[self.compute] * mfu)
+        memory = moved / device.gemm_bandwidth[self.dtype]
+        return Work(moved, flops, {"memory": memory, "compute": compute, "floor": device.gemm_floor})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +136,11 @@ class Elementwise:
     bytes_per_row: float
     group: str = "elementwise"
 
-    def kernel(self, rows: int, device: Device) -> Kernel:
-        """The operator over `rows` rows."""
+    def work(self, rows: FloatArray, device: Device) -> Work:
+        """The operator over each number of rows."""
         moved = device.spilled(rows * self.bytes_per_row)
-        times = (moved / device.elementwise_bandwidth, 0.0, device.kernel_floor)
-        return bound_kernel(self.name, self.group, (moved, 0.0), times)
+        memory = moved / device.elementwise_bandwidth
+        return Work(moved, np.zeros_like(moved), {"memory": memory, "floor": device.kernel_floor})
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +152,7 @@ class Collective:
     time: CollectiveTime
     group: str = "communication"
 
-    def kernel(self, rows: int, device: Device) -> Kernel:  # noqa: ARG002
-        """The collective over `rows` rows."""
+    def work(self, rows: FloatArray, device: Device) -> Work:  # noqa: ARG002
+        """The collective over each number of rows."""
         message = rows * self.bytes_per_row
-        return Kernel(self.name, self.group, message, 0.0, to_ticks(self.time(message)), "network")
+        return Work(message, np.zeros_like(message), {"network": self.time(message)})

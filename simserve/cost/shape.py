@@ -5,6 +5,7 @@ norms, router and the latent of MLA are on every GPU (Megatron-LM, arXiv 1909.08
 copied.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import gcd
@@ -54,6 +55,13 @@ class ForwardShape:
         for repeat, group in self.layers:
             for _ in range(repeat):
                 yield from group
+
+    def body(self) -> Counter[TokenOperator]:
+        """How often each operator from `embed` to `norm` runs."""
+        counts = Counter(self.embed + self.norm)
+        for layer in self.each_layer():
+            counts.update(layer.before + layer.after)
+        return counts
 
     @property
     def full_attention(self) -> Attention | None:
