@@ -4,7 +4,7 @@ Stepping, and with runs of equal steps decided at once and cut at random; every 
 show that the random workloads can tell: each rule of the oracle is changed in turn, and so is the fast scheduler.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oracle_mutations import MUTATIONS, mutant
 from recorder import drive
-from workloads import random_workload, workloads
+from workloads import large_workload, random_workload, workloads
 
 from simserve.validation import replay as replay_module
 from simserve.validation.fidelity import Difference, find_difference
@@ -32,6 +32,7 @@ def replay_with_cuts(workload: SchedulerWorkload, rng: Random) -> Json:
     steps: list[Json] = []
     while not run.is_over:
         steps += run.jump(rng.choice([1, 2, 3, 5, 1000])) or [run.step()]
+        run.scheduler.pool.check()
     return run.trace(steps)
 
 
@@ -42,15 +43,25 @@ def first_difference(workload: dict, oracle: Json, cuts: Random) -> Difference |
     return stepping or find_difference(replay_with_cuts(parsed, cuts), oracle, "runs")
 
 
-def assert_equal_on(seeds: range) -> None:
+def assert_equal_on(seeds: range, generate: Callable[[Random], dict] = random_workload) -> None:
     for seed in seeds:
-        workload = random_workload(Random(seed))
+        workload = generate(Random(seed))
         assert first_difference(workload, drive(workload), Random(seed)) is None, f"seed {seed}"
 
 
 @pytest.mark.parametrize("block", range(NUM_BLOCKS))
 def test_equal_on_random_workloads(block: int) -> None:
     assert_equal_on(range(BLOCK * block, BLOCK * (block + 1)))
+
+
+def test_equal_on_large_workloads() -> None:
+    assert_equal_on(range(25), large_workload)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(1, 20))
+def test_equal_on_many_large_workloads(block: int) -> None:
+    assert_equal_on(range(25 * block, 25 * (block + 1)), large_workload)
 
 
 @pytest.mark.slow

@@ -18,6 +18,18 @@ def random_workload(rng: Random, name: str = "random") -> dict:
     return {"name": name, "config": config, "requests": random_requests(rng, config)}
 
 
+def large_workload(rng: Random, name: str = "large") -> dict:
+    """Sizes nearer to what is served: hundreds of tokens, dozens of requests, thousands of steps at most."""
+    config = random_config(rng)
+    config["block_size"] = rng.choice([1, 4, 8, 16, 16, 32])
+    config["max_model_len"] *= 6
+    config["max_num_batched_tokens"] *= 1 if config["enable_chunked_prefill"] else 6
+    config["num_gpu_blocks"] = round(config["max_model_len"] / config["block_size"] * rng.choice([1.1, 1.5, 3, 6])) + 2
+    config["max_steps"] = 3000
+    output = rng.choice([20, 60, 120])
+    return {"name": name, "config": config, "requests": random_requests(rng, config, output=output, count=60)}
+
+
 def workloads() -> st.SearchStrategy[dict]:
     return st.randoms(use_true_random=False).map(random_workload)
 

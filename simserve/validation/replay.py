@@ -12,8 +12,16 @@ from dataclasses import dataclass
 
 from simserve.engine.plan import StepPlan
 from simserve.engine.prefix import ENDLESS, Branch, extend
-from simserve.engine.request import DECODING, DRAINING, FINISHED, Request
+from simserve.engine.request import DECODING, FINISHED, Request
 from simserve.engine.scheduler import UNLIMITED, Scheduler, SchedulerConfig
+from simserve.validation.observation import (
+    blocks_of,
+    ids,
+    num_blocks_held,
+    num_cached_blocks,
+    num_computed_tokens,
+    scheduled_tokens,
+)
 from simserve.validation.recording import Json, SchedulerWorkload, WorkloadConfig, WorkloadRequest
 
 
@@ -116,7 +124,7 @@ class Replay:
 
     def step(self) -> Json:
         """One step of the recorder."""
-        record: Json = {"step": self.num_steps, "arrived": _ids(self._arrive())}
+        record: Json = {"step": self.num_steps, "arrived": ids(self._arrive())}
         finished: list[Request] = []
         plan = self.scheduler.schedule() if self.scheduler.has_requests or self.unannounced else None
         if plan is not None:
@@ -132,37 +140,49 @@ class Replay:
 
     def jump(self, longest: int = UNLIMITED) -> list[Json]:
         """Let the scheduler decide the run of equal steps ahead at once, at most `longest`; none if there is none."""
-        plan = self.last_plan
-        if plan is None or plan.is_empty:
-            return []
-        num_steps = min(self.scheduler.steps_ahead(plan), longest, self.config.max_steps - self.num_steps)
-        if self.arrivals:
-            num_steps = min(num_steps, self.arrivals[0][0] - self.num_steps)
+        num_steps = min(self._steps_ahead(), longest)
         if num_steps <= 0:
             return []
-        records = [self._within_run(ahead) for ahead in range(1, num_steps)]
-        self.num_steps += num_steps - 1
-        self.num_jumped_steps += num_steps
-        if self.config.async_scheduling and num_steps > 1:
-            before = self.in_flight.popleft()
-            self.in_flight.append(PlanInFlight(self.num_steps - 1, before.plan, list(self.scheduler.running)))
-        last: Json = {"step": self.num_steps, "arrived": []}
-        self.last_plan = self.scheduler.repeat(num_steps)
-        self._record_plan(self.last_plan, last)
-        self._complete(last)
+        scheduler = self.scheduler
+        first, self.num_steps = self.num_steps, self.num_steps + num_steps - 1
+        decoding = [request for request in scheduler.running if request.state is DECODING]
+        before = self.in_flight.popleft() if self.config.async_scheduling else None
+        sampling = [request for request in before.sampling if request.state is not FINISHED] if before else decoding
+        room = scheduler.pool.num_free + sum(num_blocks_held(scheduler, request) for request in decoding)
+        plan = self.last_plan = scheduler.repeat(num_steps)
+        records = [self._within_run(decoding, step) for step in range(first, first + num_steps)]
+        left = [num_computed_tokens(scheduler, request) - num_steps + 1 for request in decoding]
+        records[0] |= {
+            "free_blocks_after_schedule": room - sum(blocks_of(scheduler, num_tokens) for num_tokens in left),
+            "got_token": ids(sampling),
+        }
+        self.in_flight.append(PlanInFlight(self.num_steps, plan, decoding))
+        self.unannounced = False
+        if before is None:
+            self._complete(records[-1])
+        else:
+            records[0] |= {"processed_step": before.step, "finished": ids(before.plan.finishing)}
+            self._note_finished(before.plan.finishing, first)
+            self.unannounced = num_steps == 1 and bool(before.plan.finishing)
+        records[-1] |= self._state()
         self.num_steps += 1
-        return [*records, last | self._state()]
+        self.num_jumped_steps += num_steps
+        return records
 
-    def _within_run(self, ahead: int) -> Json:
-        """The record of the step `ahead` steps from the last one, in a run that the scheduler has not taken yet."""
-        running, size = list(self.scheduler.running), self.config.block_size
-        computed = {str(request.id): num_computed_tokens(self.scheduler, request) + ahead for request in running}
-        held = {id: -(-num_tokens // size) for id, num_tokens in computed.items()}
-        taken = sum(held.values()) - sum(num_blocks_held(self.scheduler, request) for request in running)
-        num_free = self.scheduler.pool.num_free - taken
-        step = self.num_steps + ahead - 1
-        lag = int(self.config.async_scheduling)
-        sampling = self.in_flight[0].sampling if lag and ahead == 1 else running
+    def _steps_ahead(self) -> int:
+        """How many steps equal to the last one follow, none with an arrival."""
+        if self.last_plan is None or self.last_plan.is_empty:
+            return 0
+        until = self.arrivals[0][0] if self.arrivals else UNLIMITED
+        return min(self.scheduler.steps_ahead(self.last_plan), min(until, self.config.max_steps) - self.num_steps)
+
+    def _within_run(self, decoding: list[Request], step: int) -> Json:
+        """The record of a step of the run just taken, which ends at `num_steps`, counted back from the state there."""
+        scheduler, left = self.scheduler, self.num_steps - step
+        room = scheduler.pool.num_free + sum(num_blocks_held(scheduler, request) for request in decoding)
+        computed = {str(request.id): num_computed_tokens(scheduler, request) - left for request in decoding}
+        held = {name: blocks_of(scheduler, num_tokens) for name, num_tokens in computed.items()}
+        num_free = room - sum(held.values())
         return {
             "step": step,
             "arrived": [],
@@ -173,12 +193,12 @@ class Replay:
             "hit_tokens": {},
             "num_computed": computed,
             "free_blocks_after_schedule": num_free,
-            "processed_step": step - lag,
-            "got_token": _ids(request for request in sampling if request.state is not FINISHED),
+            "processed_step": step - int(self.config.async_scheduling),
+            "got_token": list(computed),
             "finished": [],
             "free_blocks": num_free,
             "running": list(computed),
-            "waiting": _ids(self.scheduler.waiting),
+            "waiting": ids(scheduler.waiting),
             "blocks_held": held,
         }
 
@@ -201,9 +221,9 @@ class Replay:
         self.num_hit_tokens += sum(hits.values())
         record |= {
             "scheduled": {str(request.id): num_tokens for request, num_tokens in tokens.items()},
-            "new": _ids(plan.new),
-            "resumed": _ids(plan.resumed),
-            "preempted": sorted(_ids(plan.preempted)),
+            "new": ids(plan.new),
+            "resumed": ids(plan.resumed),
+            "preempted": sorted(ids(plan.preempted)),
             "hit_tokens": hits,
             "num_computed": {str(request.id): num_computed_tokens(self.scheduler, request) for request in tokens},
             "free_blocks_after_schedule": self.scheduler.pool.num_free,
@@ -214,24 +234,27 @@ class Replay:
         oldest = self.in_flight.popleft()
         got_token = [request for request in oldest.sampling if request.state is not FINISHED]
         finished = list(self.scheduler.complete(oldest.plan))
-        record |= {"processed_step": oldest.step, "got_token": _ids(got_token), "finished": _ids(finished)}
+        record |= {"processed_step": oldest.step, "got_token": ids(got_token), "finished": ids(finished)}
         self.unannounced = self.unannounced or bool(finished)
-        for request in finished:
+        self._note_finished(finished, self.num_steps)
+        return finished
+
+    def _note_finished(self, requests: Iterable[Request], step: int) -> None:
+        for request in requests:
             self.summary[str(request.id)] = {
-                "finish_step": self.num_steps,
+                "finish_step": step,
                 "output_tokens": request.output_len,
                 "finish_reason": "stop" if request.id in self.stops else "length",
                 "preemptions": request.num_preemptions,
             }
-        return finished
 
     def _state(self) -> Json:
         scheduler = self.scheduler
         return {
             "free_blocks": scheduler.pool.num_free,
             "cached_blocks": num_cached_blocks(scheduler),
-            "running": _ids(scheduler.running),
-            "waiting": _ids(scheduler.waiting),
+            "running": ids(scheduler.running),
+            "waiting": ids(scheduler.waiting),
             "blocks_held": {str(request.id): num_blocks_held(scheduler, request) for request in scheduler.running},
         }
 
@@ -251,51 +274,6 @@ class Replay:
         }
 
 
-def scheduled_tokens(scheduler: Scheduler, plan: StepPlan) -> dict[Request, int]:
-    """Who gets how many tokens, in the order of vLLM's plan; to be asked right after schedule()."""
-    chunks = {chunk.request: chunk.num_tokens for chunk in plan.chunks}
-    finishing = set(plan.finishing)
-    tokens = {}
-    for request in scheduler.running:
-        if request in chunks:
-            tokens[request] = chunks[request]
-        elif request.state is DECODING or (request.state is DRAINING and request in finishing):
-            tokens[request] = 1
-    return tokens
-
-
-def num_computed_tokens(scheduler: Scheduler, request: Request) -> int:
-    """Tokens of a request whose KV is or will be there after the steps decided so far."""
-    if request.state is DECODING:
-        return scheduler.decoding.clock - request.base
-    return request.num_computed_tokens
-
-
-def num_blocks_held(scheduler: Scheduler, request: Request) -> int:
-    """Blocks that a running request holds."""
-    if request.state is DECODING:
-        return -(-num_computed_tokens(scheduler, request) // scheduler.config.block_size)
-    return request.num_blocks
-
-
-def num_cached_blocks(scheduler: Scheduler) -> int:
-    """Distinct hashes that vLLM's pool would know: those entered, and those that running requests enter at release."""
-    pool = scheduler.pool
-    count = pool.num_entered
-    if not pool.enable_prefix_caching:
-        return count
-    for request in scheduler.running:
-        num_hashed = scheduler._num_hashed(request) if request.state is DECODING else request.num_hashed_blocks
-        runs = request.branch.runs if request.branch else ()
-        for index in range(request.num_entered_blocks, num_hashed):
-            count += not any(run.alive_until(index) > index for run in runs)
-    return count
-
-
 def _ends_by_eos(spec: WorkloadRequest, max_model_len: int) -> bool:
     """Whether an answer ends by itself: before `max_tokens`, and within `max_model_len`."""
     return spec.output_len < (spec.max_tokens or 0) and spec.output_len <= max_model_len - spec.prompt_len
-
-
-def _ids(requests: Iterable[Request]) -> list[str]:
-    return [str(request.id) for request in requests]
