@@ -254,10 +254,13 @@ class Replica:
             return None
         decoding = self.scheduler.decoding
         cost = self._decode_cost(decoding.count)
-        update = self.cost.update if self._asynchronous else None
         context = decoding.context + decoding.count
+        peek = self.env.peek()
+        if self._ready + (SHORTEST_RUN - 1) * cost.at(context).gpu >= peek:
+            return None
+        update = self.cost.update if self._asynchronous else None
         run = equal_steps(cost, decoding.count, context, num_steps, self._ready, self._end, update)
-        if run is None or run.num_steps < SHORTEST_RUN or run.boundaries.at(SHORTEST_RUN - 2) >= self.env.peek():
+        if run is None or run.num_steps < SHORTEST_RUN or run.boundaries.at(SHORTEST_RUN - 2) >= peek:
             return None
         return run
 
