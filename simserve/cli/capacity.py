@@ -41,11 +41,11 @@ def capacity(
         fail(f"--rate: a load is above 0, got {rate:g}")
     spec = load(scenario, overrides)
     with open_executor(workers or default_workers(seeds)) as executor:
-        with progress_bar("searching the capacity", seeds) as progress:
+        with progress_bar("searching the capacity", seeds, patience=0) as progress:
             found = find_capacity(spec, seeds, executor, progress)
         fleet = None
         if rate is not None:
-            with progress_bar("sizing the fleet", seeds) as progress:
+            with progress_bar("sizing the fleet", seeds, patience=0) as progress:
                 fleet = find_fleet(spec, rate, found, executor, progress)
     if json:
         print_json(_answer(spec, found, fleet))

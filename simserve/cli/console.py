@@ -21,7 +21,7 @@ BAD_SCENARIO = 2
 SLO_MISSED = 3
 INTERRUPTED = 130
 PATIENCE = 0.5
-"""Seconds that pass before a progress bar appears."""
+"""Seconds that a single run may take before a progress bar appears."""
 WIDE = 180
 """Columns of a table that does not go to a terminal: enough that nothing is cut."""
 
@@ -96,21 +96,24 @@ def results_console() -> "Console":
 
 
 @contextmanager
-def progress_bar(text: str, total: float = 1.0) -> Iterator[Callable[[float], None]]:
-    """Function that takes how much is done; a bar appears on a terminal when that takes long enough to wonder."""
+def progress_bar(text: str, total: float = 1.0, patience: float = PATIENCE) -> Iterator[Callable[[float], None]]:
+    """Function that takes how much is done; on a terminal a bar appears at the first call after `patience` seconds."""
     started = time.perf_counter()
     bar: Progress | None = None
     task: TaskID | None = None
 
     def update(done: float) -> None:
         nonlocal bar, task
-        if bar is None and time.perf_counter() - started > PATIENCE:
+        if bar is None and time.perf_counter() - started >= patience:
             bar, task = _open_bar(text, total)
         if bar is not None and task is not None:
             bar.update(task, completed=done)
 
+    shown = sys.stderr.isatty()
+    if shown and patience == 0:
+        update(0)
     try:
-        yield update if sys.stderr.isatty() else lambda _: None
+        yield update if shown else lambda _: None
     finally:
         if bar is not None:
             bar.stop()
@@ -118,9 +121,17 @@ def progress_bar(text: str, total: float = 1.0) -> Iterator[Callable[[float], No
 
 def _open_bar(text: str, total: float) -> "tuple[Progress, TaskID]":
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()]
+    times = [TimeElapsedColumn(), TextColumn("to go"), TimeRemainingColumn()]
+    columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), *times]
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
     task = bar.add_task(text, total=total)
     bar.start()

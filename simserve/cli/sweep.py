@@ -61,7 +61,7 @@ def sweep(
     try:
         with (
             open_executor(workers or default_workers(len(points))) as executor,
-            progress_bar(f"{len(points)} runs", len(points)) as progress,
+            progress_bar(f"{len(points)} runs", len(points), patience=0) as progress,
         ):
             rows = run_sweep(points, out, executor, progress)
     except KeyboardInterrupt:

@@ -58,7 +58,7 @@ def waiting_shares(result: Result) -> dict[str, float]:
     busy = busy_time(steps)
     blocked = steps["waiting"] > 0
     seats = blocked & (steps["running"] >= min(engine.max_num_seqs, engine.max_num_active_seqs))
-    tokens = (steps["prefill_tokens"] + steps["decodes"]) / np.maximum(steps["steps"], 1)
+    tokens = steps["prefill_tokens"] + steps["decodes"]
     budget = blocked & ~seats & (tokens >= engine.max_num_batched_tokens)
     kv = blocked & ~seats & ~budget
     total = busy.sum() or 1.0
@@ -100,13 +100,12 @@ def busy_time(steps: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
 
 
 def _bounds_of(scenario: Scenario, row: Mapping[str, Any]) -> dict[str, float]:
-    """Parts of one step's GPU time by bound, summing to 1; its prompt tokens are taken as one chunk."""
-    count = max(1, int(row["steps"]))
-    prefill, decodes = int(row["prefill_tokens"]) // count, int(row["decodes"]) // count
+    """Parts of the GPU time of a row's middle step by bound, summing to 1; prompt tokens are taken as one chunk."""
+    prefill, decodes = int(row["prefill_tokens"]), int(row["decodes"])
+    context = int(row["context_tokens"]) + decodes * (int(row["steps"]) - 1) // 2
     chunks = [(prefill, 0)] if prefill else []
-    operators = operators_of_step(scenario, chunks, decodes, int(row["context_tokens"]) // count, decodes + len(chunks))
     times: dict[str, float] = {}
-    for operator in operators:
+    for operator in operators_of_step(scenario, chunks, decodes, context, decodes + len(chunks)):
         bound = BOUNDS.get(operator.bound, operator.bound)
         times[bound] = times.get(bound, 0.0) + operator.time
     whole = sum(times.values()) or 1.0
