@@ -87,6 +87,7 @@ def test_a_step_is_its_launches_played_one_by_one(arguments: tuple[str, ...], ba
     chunks, decodes, context = batch
     step = ask(cost, batch)
     assert (step.cpu, step.gpu, step.latency) == launch_by_launch(cost, chunks, decodes, decodes * context)
+    assert cost.ticks(chunks, decodes, decodes * context, decodes + len(chunks)) == step
 
 
 @given(costs, st.integers(1, 700), st.integers(1, 2_000_000))

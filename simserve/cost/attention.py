@@ -69,6 +69,7 @@ class AttentionTime:
         "_per_pair",
         "_prefill_floor",
         "_read",
+        "_window",
         "_works",
         "attention",
         "floor",
@@ -80,6 +81,7 @@ class AttentionTime:
         peak = device.peak_flops[attention.dtype] / TICKS_PER_SECOND
         mfu = device.attention_mfu
         self.attention = attention
+        self._window = attention.window
         self.floor = to_ticks(device.decode_floor)
         self._prefill_floor = to_ticks(device.prefill_floor)
         self._read = to_ticks(attention.kv_bytes / device.attention_bandwidth)
@@ -90,7 +92,7 @@ class AttentionTime:
         self._per_pair: list[float] = [0.0, *(attention.pair_flops / (peak * mfu(lengths))).tolist()]
         self._filling = _FILLING_QUERIES / attention.heads
         self._history = attention.history_flops / (peak * mfu.values[-1])
-        self._works: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self._works: dict[tuple[int, int], tuple[int, int, int, int]] = {}
 
     @property
     def least(self) -> int:
@@ -112,8 +114,15 @@ class AttentionTime:
         return max(self.floor, self.slope * self.tokens_read(num_decodes, context))
 
     def mixed(self, chunks: Sequence[tuple[int, int]], num_decodes: int, context: int) -> int:
-        """Ticks of attention over chunks and decodes together."""
-        return self.prefill(chunks) + self.decode(num_decodes, context)
+        """`prefill` of chunks and `decode` of the batch beside them, in one call."""
+        ticks = self.prefill(chunks)
+        if num_decodes:
+            window = self._window
+            if window is not None and context > num_decodes * window:
+                context = num_decodes * window
+            reading, floor = self.slope * context, self.floor
+            ticks += reading if reading > floor else floor
+        return ticks
 
     def decode_pieces(self, num_decodes: int) -> list[tuple[int, int, int]]:
         """`decode` as (until, base, slope) pieces: base + slope * context up to and including `until`."""
@@ -127,30 +136,31 @@ class AttentionTime:
 
     def prefill(self, chunks: Sequence[tuple[int, int]]) -> int:
         """Ticks of attention over prompt chunks (new tokens, history), one kernel for all; 0 without chunks."""
-        if not chunks:
-            return 0
         works = self._works
+        if len(chunks) == 1:
+            return (works.get(chunks[0]) or self._work(chunks[0]))[0]
         ticks = floor = read = 0
         for chunk in chunks:
-            compute, alone, seen = works.get(chunk) or self._work(chunk)
+            _, compute, alone, seen = works.get(chunk) or self._work(chunk)
             ticks += compute
             read += seen
             if alone > floor:  # noqa: PLR1730 (max() takes three times as long)
                 floor = alone
         return max(ticks, floor, read * self._read)
 
-    def _work(self, chunk: tuple[int, int]) -> tuple[int, int, int]:
-        """Ticks of a chunk's FLOPs, ticks that it takes alone whatever its FLOPs, tokens of KV that it reads."""
+    def _work(self, chunk: tuple[int, int]) -> tuple[int, int, int, int]:
+        """Ticks of a chunk by itself; those of its FLOPs, those it takes at least, and tokens of KV that it reads."""
         new, history = chunk
-        window, per_pair, last = self.attention.window, self._per_pair, len(self._per_pair) - 1
+        window, per_pair, last = self._window, self._per_pair, len(self._per_pair) - 1
         seen = history if window is None else min(history, window)
         idle = max(0, _TILE - new)
         pairs = self.attention.pairs(new, history) + idle * seen
-        compute = pairs * per_pair[min(new + idle + seen, last)] + history * self._history
-        alone = seen * per_pair[min(_TILE + seen, last)] * self._filling
+        compute = int(pairs * per_pair[min(new + idle + seen, last)] + history * self._history)
+        alone = max(self._prefill_floor, int(seen * per_pair[min(_TILE + seen, last)] * self._filling))
         if len(self._works) == _MOST_REMEMBERED:
             self._works.clear()
-        work = self._works[chunk] = int(compute), max(self._prefill_floor, int(alone)), new + seen
+        read = new + seen
+        work = self._works[chunk] = max(compute, alone, read * self._read), compute, alone, read
         return work
 
     def decode_kernel(self, num_decodes: int, context: int) -> Kernel:

@@ -87,5 +87,5 @@ def _sum_over_steps(time: AttentionTime, decodes: IntArray, context: IntArray, r
 
 def _steps_up_to(limit: "int | IntArray", decodes: IntArray, context: IntArray, repeat: IntArray) -> IntArray:
     """Steps of each row whose context is at most `limit`."""
-    steps: IntArray = np.clip((limit - context) // decodes + 1, 0, repeat)
+    steps: IntArray = np.minimum(np.maximum((limit - context) // decodes + 1, 0), repeat)
     return steps

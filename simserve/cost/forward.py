@@ -37,6 +37,7 @@ class Forward:
         self.device = device
         self.launch = launch
         self.operators = shape.body()
+        self._kernels: dict[tuple[TokenOperator, int], Kernel] = {}
         full, window = shape.full_attention, shape.window_attention
         self.full = AttentionTime(full, device) if full else None
         self.window = AttentionTime(window, device) if window else None
@@ -55,7 +56,13 @@ class Forward:
 
     def kernels(self, operators: Sequence[TokenOperator], rows: int) -> list[Kernel]:
         """Kernels of some operators over `rows` rows."""
-        return [kernel_over(operator, rows, self.device) for operator in operators]
+        kernels = []
+        for operator in operators:
+            kernel = self._kernels.get((operator, rows))
+            if kernel is None:
+                kernel = self._kernels[operator, rows] = kernel_over(operator, rows, self.device)
+            kernels.append(kernel)
+        return kernels
 
     def body_ticks(self, rows: IntArray) -> OperatorTicks:
         """Ticks of each operator of the body for each number of rows."""
@@ -64,10 +71,6 @@ class Forward:
     def head_ticks(self, rows: IntArray) -> OperatorTicks:
         """Ticks of lm_head and sampler for each number of rows."""
         return self._ticks(self.shape.head, rows)
-
-    def body(self, rows: IntArray, mode: GraphMode) -> LaunchTotals[IntArray]:
-        """Sums over embedding, layers and last norm, for each number of rows."""
-        return launch_totals(self.body_launches(rows, mode))
 
     def head(self, rows: IntArray) -> LaunchTotals[IntArray]:
         """Sums over lm_head and sampler, for each number of rows; outside any graph."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from simserve.cost.breakdown import step_time_breakdown
 from simserve.cost.curve import IntArray
 from simserve.cost.forward import Forward
 from simserve.cost.kernels import Batch, StepLaunch, launches_of_step
-from simserve.cost.launch import GraphMode, GraphPolicy, LaunchTotals, Line, totals_of_one
+from simserve.cost.launch import GraphMode, GraphPolicy, Launch, LaunchTotals, Line, launch_totals, totals_of_one
 from simserve.cost.step import UNBOUNDED, DecodeCost, Piece, StepTime
 
 
@@ -29,7 +29,7 @@ class HostTicks:
     after: int
 
 
-_TOGETHER = 1024
+_TOGETHER = 2048
 """Row counts whose sums are computed at once: one pass over the operators costs hardly more than for a single count."""
 
 
@@ -51,22 +51,6 @@ class TotalsTable:
         return totals_of_one(block, index, self._least)
 
 
-class MixedPart(NamedTuple):
-    """What a step with chunks owes to its number of tokens: its ticks but for attention, sequences and head.
-
-    `cpu` is all of it; `launched` ends with the last launch before the head; `lines` as in `LaunchTotals`, from the
-    start of the step.
-    """
-
-    cpu: int
-    gpu: int
-    full: int
-    window: int
-    launched: int
-    lines: tuple[Line[int], ...]
-    padded: int
-
-
 class ModelledStepCost:
     """A `StepCost` that sums operators. Every part that depends on a count alone is computed once for that count."""
 
@@ -75,11 +59,14 @@ class ModelledStepCost:
         self.forward = forward
         self.policy = policy
         self.host = host
-        least = forward.shortest_attention
-        self._head = TotalsTable(forward.head, least)
-        self._bodies = {mode: TotalsTable(partial(forward.body, mode=mode), least) for mode in GraphMode}
+        self._per_sequence = host.per_sequence
+        self._full, self._window = forward.full, forward.window
+        self._bodies = {
+            mode: TotalsTable(partial(self._body_totals, mode), forward.shortest_attention) for mode in GraphMode
+        }
+        self._head = TotalsTable(forward.head, (0, 0))
         self._decodes: dict[int, DecodeCost] = {}
-        self._mixed: dict[int, MixedPart] = {}
+        self._mixed: dict[int, tuple[LaunchTotals[int], int]] = {}
         self._heads: dict[int, tuple[int, int, int]] = {}
 
     def decode(self, num_decodes: int) -> DecodeCost:
@@ -91,25 +78,31 @@ class ModelledStepCost:
 
     def step(self, chunks: Sequence[tuple[int, int]], num_decodes: int, context: int, num_sampled: int) -> StepTime:
         """Cost of any step; see `StepCost.step`."""
+        return StepTime(*self.ticks(chunks, num_decodes, context, num_sampled))
+
+    def ticks(
+        self, chunks: Sequence[tuple[int, int]], num_decodes: int, context: int, num_sampled: int
+    ) -> tuple[int, int, int, int]:
+        """`step` as a plain tuple; see `StepCost.ticks`."""
         if not chunks:
-            return self.decode(num_decodes).at(context)
+            return self.decode(num_decodes).ticks(context)
         tokens = num_decodes
         for new, _ in chunks:
             tokens += new
-        cpu, gpu, full_layers, window_layers, launched, lines, padded = self._mixed.get(tokens) or self._mix(tokens)
+        (cpu, gpu, full_layers, window_layers, lines), padded = self._mixed.get(tokens) or self._compile_mixed(tokens)
         head_cpu, head_gpu, head_end = self._heads.get(num_sampled) or self._compile_head(num_sampled)
         full = window = 0
-        if (time := self.forward.full) is not None:
-            full = time.mixed(chunks, num_decodes, context)
-        if (time := self.forward.window) is not None:
-            window = time.mixed(chunks, num_decodes, context)
-        end = launched + head_end
+        if self._full is not None:
+            full = self._full.mixed(chunks, num_decodes, context)
+        if self._window is not None:
+            window = self._window.mixed(chunks, num_decodes, context)
+        end = cpu + head_end
         for base, more_full, more_window in lines:
             line = base + more_full * full + more_window * window + head_gpu
             if line > end:  # noqa: PLR1730 (max() takes three times as long)
                 end = line
-        sequences = self.host.per_sequence * (num_decodes + len(chunks))
-        return StepTime(
+        sequences = self._per_sequence * (num_decodes + len(chunks))
+        return (
             sequences + cpu + head_cpu,
             gpu + full_layers * full + window_layers * window + head_gpu,
             sequences + end,
@@ -131,30 +124,30 @@ class ModelledStepCost:
         """Seconds of each group of operators over a step log; see `step_time_breakdown`."""
         return step_time_breakdown(self.forward, self.policy, steps)
 
+    def _body_totals(self, mode: GraphMode, rows: IntArray) -> LaunchTotals[IntArray]:
+        """Sums up to the head, host work before the first launch included."""
+        return launch_totals([(1, [Launch("host", self.host.before)]), *self.forward.body_launches(rows, mode)])
+
     def _body(self, tokens: int, *, decode_only: bool) -> tuple[LaunchTotals[int], int]:
-        """Sums of the body for a step of `tokens` tokens, and the size of its graph (0 without)."""
+        """Sums up to the head for a step of `tokens` tokens, and the size of its graph (0 without)."""
         mode, rows = self.policy.choose(tokens, decode_only=decode_only)
         return self._bodies[mode][rows], 0 if mode is GraphMode.NONE else rows
 
-    def _mix(self, tokens: int) -> MixedPart:
-        body, padded = self._body(tokens, decode_only=False)
-        before = self.host.before
-        lines = tuple(line._replace(base=before + line.base) for line in body.critical)
-        cpu = before + body.cpu
-        part = MixedPart(cpu + self.host.after, body.gpu, body.full, body.window, cpu, lines, padded)
-        self._mixed[tokens] = part
-        return part
+    def _compile_mixed(self, tokens: int) -> tuple[LaunchTotals[int], int]:
+        self._mixed[tokens] = body = self._body(tokens, decode_only=False)
+        return body
 
     def _compile_head(self, rows: int) -> tuple[int, int, int]:
-        """CPU and GPU ticks of the head, and its end on an idle GPU."""
+        """CPU ticks of the head and of the host after it, GPU ticks of the head, and its end on an idle GPU."""
         head = self._head[rows]
-        self._heads[rows] = part = head.cpu, head.gpu, max(line.base for line in head.critical)
+        part = head.cpu + self.host.after, head.gpu, max(line.base for line in head.critical)
+        self._heads[rows] = part
         return part
 
     def _compile_decode(self, num_decodes: int) -> DecodeCost:
-        body, padded = self._body(num_decodes, decode_only=True)
+        (cpu, gpu, full_layers, window_layers, lines), padded = self._body(num_decodes, decode_only=True)
         head_cpu, head_gpu, head_end = self._compile_head(num_decodes)
-        host = self.host.before + self.host.per_sequence * num_decodes
+        sequences = self.host.per_sequence * num_decodes
         flat = [(UNBOUNDED, 0, 0)]
         full = self.forward.full.decode_pieces(num_decodes) if self.forward.full else flat
         window = self.forward.window.decode_pieces(num_decodes) if self.forward.window else flat
@@ -162,13 +155,12 @@ class ModelledStepCost:
         start = 0
         for until in sorted({piece[0] for piece in full + window}):
             x, y = (next(piece[1:] for piece in side if start <= piece[0]) for side in (full, window))
-            base, slope = _along(Line(body.gpu + head_gpu, body.full, body.window), x, y)
-            ends = [_along(line, x, y) for line in body.critical]
-            lines = [(host + head_gpu + end, rise) for end, rise in ends] + [(host + body.cpu + head_end, 0)]
-            pieces += [Piece(stop, base, slope, *line) for stop, line in _upper_envelope(lines, start, until)]
+            base, slope = _along(Line(gpu + head_gpu, full_layers, window_layers), x, y)
+            ends = [_along(line, x, y) for line in lines]
+            ends = [(sequences + head_gpu + end, rise) for end, rise in ends] + [(sequences + cpu + head_end, 0)]
+            pieces += [Piece(stop, base, slope, *end) for stop, end in _upper_envelope(ends, start, until)]
             start = until + 1
-        cpu = host + body.cpu + head_cpu + self.host.after
-        return DecodeCost(cpu, padded > 0, padded, tuple(pieces))
+        return DecodeCost(sequences + cpu + head_cpu, padded > 0, padded, tuple(pieces))
 
 
 def _along(line: Line[int], full: tuple[int, int], window: tuple[int, int]) -> tuple[int, int]:

@@ -47,12 +47,16 @@ class DecodeCost(NamedTuple):
     pieces: tuple[Piece, ...]
 
     def at(self, context: int) -> StepTime:
-        """Ticks of the step at `context` tokens."""
-        for piece in self.pieces:
-            if context <= piece[0]:
+        """The step at `context` tokens."""
+        return StepTime(*self.ticks(context))
+
+    def ticks(self, context: int) -> tuple[int, int, int, int]:
+        """`at` as a plain tuple; see `StepCost.ticks`."""
+        cpu, _, padded, pieces = self
+        for until, gpu_base, gpu_slope, latency_base, latency_slope in pieces:  # noqa: B007
+            if context <= until:
                 break
-        _, gpu_base, gpu_slope, latency_base, latency_slope = piece
-        return StepTime(self.cpu, gpu_base + gpu_slope * context, latency_base + latency_slope * context, self.padded)
+        return cpu, gpu_base + gpu_slope * context, latency_base + latency_slope * context, padded
 
 
 class StepCost(Protocol):
@@ -75,6 +79,12 @@ class StepCost(Protocol):
         read, their own included; `num_sampled`: rows through lm_head. Without chunks it equals
         `decode(num_decodes).at(context)`.
         """
+        ...
+
+    def ticks(
+        self, chunks: Sequence[tuple[int, int]], num_decodes: int, context: int, num_sampled: int
+    ) -> tuple[int, int, int, int]:
+        """The fields of `step` as a plain tuple, for the engine's loop: naming them takes a third of the time."""
         ...
 
     def breakdown(self, steps: Mapping[str, NDArray[Any]]) -> dict[str, float]:
@@ -104,6 +114,8 @@ class ConstantStepCost:
     ) -> StepTime:
         """Cost of any step."""
         return self._time
+
+    ticks = step
 
     def breakdown(self, steps: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         """All of the GPU's time, in one group."""
