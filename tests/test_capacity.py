@@ -184,7 +184,7 @@ def test_limit_on_tpot_is_bound_by_step_time_even_where_requests_wait() -> None:
 
 
 def test_decoding_alone_is_bound_by_bandwidth_and_long_prompts_by_compute() -> None:
-    decoding = simulate(scenario("workload.input=16", "workload.output=500", "workload.arrivals.rate=2"))
+    decoding = simulate(scenario("workload.input=16", "workload.output=500", "workload.arrivals.rate=20"))
     prompts = simulate(scenario("workload.input=4000", "workload.output=1"))
     assert find_bottleneck(decoding, "tpot").resource == "bandwidth"
     assert find_bottleneck(prompts, "tpot").resource == "compute"

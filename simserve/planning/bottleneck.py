@@ -6,9 +6,10 @@ Two views of the records of a run, both as shares of the time in which the engin
   `max_num_seqs` (or `max_num_active_seqs`) allows. `budget`: the step carried `max_num_batched_tokens`. `kv`: neither,
   so that blocks were missing.
 - *Step time*: `host` is the time in which the GPU ran no kernel (engine-core work and launches that were waited for).
-  The rest is split by the bound of each operator: `compute` (FLOP/s), `bandwidth` (bytes of weights, KV cache and
-  activations), `network` (collectives), `floor` (kernels too short to be bound by either), over steps drawn evenly in
-  time.
+  The rest is split by the bound of each operator, over steps drawn evenly in time: `network` (collectives), `floor`
+  (kernels too short to be bound by anything else), and `compute` or `bandwidth` by which of FLOPs and bytes would take
+  longer at the data sheet's rates. The cost model's own word is not used for these two: the efficiency of a GEMM of few
+  rows, measured where memory binds, makes its FLOPs look slow.
 """
 
 from collections.abc import Mapping
@@ -23,8 +24,8 @@ from simserve.spec.scenario import Scenario
 
 SAMPLES = 64
 """Steps that stand for all when step time is split."""
-BOUNDS = {"memory": "bandwidth"}
-"""The cost model's word -> ours."""
+ROOFLINE = ("memory", "compute")
+"""The cost model's words for an operator that bytes or FLOPs bind."""
 QUEUEING = ("ttft", "e2el")
 """Latencies that waiting stretches; the others feel the step time alone."""
 
@@ -104,9 +105,13 @@ def _bounds_of(scenario: Scenario, row: Mapping[str, Any]) -> dict[str, float]:
     prefill, decodes = int(row["prefill_tokens"]), int(row["decodes"])
     context = int(row["context_tokens"]) + decodes * (int(row["steps"]) - 1) // 2
     chunks = [(prefill, 0)] if prefill else []
+    gpu = scenario.cluster.gpu
+    ridge = gpu.peak_flops.get(scenario.model.weight_dtype, gpu.peak_flops["bf16"]) / gpu.hbm_bandwidth
     times: dict[str, float] = {}
     for operator in operators_of_step(scenario, chunks, decodes, context, decodes + len(chunks)):
-        bound = BOUNDS.get(operator.bound, operator.bound)
+        bound = operator.bound
+        if bound in ROOFLINE:
+            bound = "compute" if operator.flops > ridge * operator.bytes else "bandwidth"
         times[bound] = times.get(bound, 0.0) + operator.time
     whole = sum(times.values()) or 1.0
     return {bound: time / whole for bound, time in times.items()}
