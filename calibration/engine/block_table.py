@@ -1,9 +1,9 @@
 """Block numbers: which blocks of the KV cache hold the tokens of which request.
 
-The pool of `simserve.engine` keeps counts. The table observes it and gives every block a number: it keeps the free ones in a list, those of
-each running request in a row of a matrix, and those of cached text by run. A request's row is brought up to the number of blocks it holds
-when a step is about to be executed, or when its blocks are entered in the cache; until then the free list holds what the pool has handed
-out, so it is never too short.
+The pool of `simserve.engine` keeps counts. The table observes it and gives every block a number: free ones stand in a
+list, those of a running request in a row of a matrix, those of cached text under their run. A row is brought up to the
+number of blocks that its request holds when a step is about to be executed, or when its blocks enter the cache; until
+then the list of free ones holds what the pool has handed out already, so it is never too short.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ class BlockTable:
 
     def __init__(self, num_gpu_blocks: int, block_size: int, max_num_seqs: int, max_model_len: int) -> None:
         self.block_size = block_size
+        self._num_gpu_blocks = num_gpu_blocks
         self.numbers: NDArray[np.int32] = np.zeros((max_num_seqs, -(-max_model_len // block_size)), dtype=np.int32)
         self.num_blocks = [0] * max_num_seqs
         self.num_computed = [0] * max_num_seqs
         self.seat_of: dict[Request, int] = {}
         self.stale: set[int] = set()
-        """Cached blocks that were never computed: their request was preempted in the step that had scheduled them, which
-        only `scheduling_policy: priority` does."""
+        """Cached blocks that were never computed: their request was preempted in the very step that had scheduled them,
+        as only `scheduling_policy: priority` does."""
         self._free = list(range(num_gpu_blocks - 1, NULL_BLOCK, -1))
         self._free_seats = list(range(max_num_seqs - 1, -1, -1))
         self._runs: dict[Run, dict[int, int]] = {}
@@ -73,7 +74,7 @@ class BlockTable:
             self.stale.difference_update(self.numbers[seat, start // size : end // size].tolist())
 
     def num_valid(self, request: Request, num_tokens: int) -> int:
-        """How many of the first `num_tokens` tokens, whole blocks, have been computed indeed: fewer where a block is stale."""
+        """How many of a request's first `num_tokens` tokens have KV indeed: fewer where a cached block is stale."""
         if self.stale:
             for index, number in enumerate(self.row(request)[: num_tokens // self.block_size].tolist()):
                 if number in self.stale:
@@ -127,12 +128,11 @@ class BlockTable:
     # -- for laws ------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise AssertionError unless every block has exactly one place: free, in the cache, or private to one request."""
+        """Raise AssertionError unless every block is in one place: free, in the cache, or private to one request."""
         cached = [number for numbers in self._runs.values() for number in numbers.values()]
         in_cache = set(cached)
-        private = [
-            number for request in self.seat_of for number in self.row(request).tolist() if number not in in_cache
-        ]
+        held = [number for request in self.seat_of for number in self.row(request).tolist()]
+        private = [number for number in held if number not in in_cache]
         everywhere = sorted([*self._free, *cached, *private])
-        assert everywhere == list(range(NULL_BLOCK + 1, len(everywhere) + 1)), "a block has two places, or none"
+        assert everywhere == list(range(NULL_BLOCK + 1, self._num_gpu_blocks)), "a block has two places, or none"
         assert self.stale <= in_cache, "a stale block is not cached"

@@ -1,12 +1,13 @@
 """The block pool of `simserve.engine`, telling an observer what happens to blocks.
 
-The pool counts blocks; whoever must know *which* block listens. Four events are enough, since the number of blocks that a running request
-holds can be read from the request at any time: blocks that are merely handed out need no event.
+The pool counts blocks; whoever must know *which* blocks, listens. Four events are enough: how many blocks a running
+request holds can be read from the request at any time, so that blocks merely handed out need no event.
 """
 
 from typing import Protocol
 
-from simserve.engine.block_pool import BlockPool, Branch, Hit, Piece, Run
+from simserve.engine.block_pool import BlockPool, Hit, Piece, Run
+from simserve.engine.prefix import Branch
 from simserve.engine.request import Request
 
 
@@ -17,7 +18,7 @@ class PoolObserver(Protocol):
         """An admitted request holds these cached stretches as its first blocks."""
 
     def entered(self, request: Request, run: Run, start: int, end: int) -> None:
-        """The blocks `[start, end)` of a request are in the cache from now on, as those of `run`; the request holds them still."""
+        """Blocks `[start, end)` of a request, which holds them still, are in the cache from now on, as those of `run`."""
 
     def released(self, request: Request, num_cached: int) -> None:
         """A request holds nothing any more: its first `num_cached` blocks stay in the cache, all others are free."""

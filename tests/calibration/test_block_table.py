@@ -1,4 +1,4 @@
-"""Block numbers against a cache of symbols: every token that a step reads is where the table says, and is what was written."""
+"""Block numbers against a cache of symbols: what a step reads where the table says is what had been written."""
 
 import json
 from collections.abc import Iterator
