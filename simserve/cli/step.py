@@ -1,12 +1,13 @@
 """`simserve step`: what one engine step is made of, operator by operator."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from simserve.cli.arguments import Json, Overrides, ScenarioName, load
-from simserve.cli.console import fail, print_json, print_table
+from simserve.cli.console import fail, print_json, print_table, say
 
 
 def step(
@@ -18,6 +19,10 @@ def step(
     ] = 1024,
     prefill: Annotated[int, typer.Option(min=0, metavar="N", help="New tokens of a prompt in the same step.")] = 0,
     history: Annotated[int, typer.Option(min=0, metavar="N", help="Tokens of that prompt already computed.")] = 0,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write each launch and kernel as a trace for ui.perfetto.dev."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Lay open one engine step: bytes, FLOPs, time and what binds each operator.
@@ -37,11 +42,18 @@ def step(
 
     memory_ledger(spec)  # refuses what does not fit
     chunks = [(prefill, history)] if prefill else []
-    explained = explain_step(spec, chunks, decodes, decodes * context, decodes + len(chunks))
+    batch = chunks, decodes, decodes * context, decodes + len(chunks)
+    explained = explain_step(spec, *batch)
     if json:
         print_json(explained)
     else:
         _print_step(explained)
+    if timeline is not None:
+        from simserve.engine.gpu.timeline import step_timeline
+        from simserve.report.timeline import chrome_trace, write_timeline
+
+        write_timeline(timeline, chrome_trace(step_timeline(spec, *batch)))
+        say(f"wrote {timeline}")
 
 
 def _print_step(explained: Mapping[str, Any]) -> None:

@@ -10,10 +10,11 @@ rounding, and a kernel that nobody disturbs takes exactly its ticks.
 from typing import Final
 
 from simpy import Environment
+from simpy.events import NORMAL
 
 from simserve.cost.operators import Kernel
 from simserve.engine.gpu.trace import Trace
-from simserve.engine.instant import ANNOUNCE, Due
+from simserve.engine.instant import Due
 from simserve.spec.ticks import TICKS_PER_SECOND
 
 WHOLE: Final = 1 << 32
@@ -54,7 +55,7 @@ class Flow:
         """Go on with another speed, and end when that lets it."""
         now = int(env.now)
         self._left, self._since, self.speed = self.left_at(now), now, speed
-        planned, self.end = self.end, Due(env, now - -self._left // speed, ANNOUNCE)
+        planned, self.end = self.end, Due(env, now - -self._left // speed, NORMAL)
         self.end.callbacks, planned.callbacks = planned.callbacks, []
 
 
@@ -72,12 +73,12 @@ class Bandwidth:
         """A kernel or copy begins now."""
         env, flows = self._env, self._flows
         now = int(env.now)
-        flow = Flow(kernel, Due(env, now + kernel.ticks, ANNOUNCE), now)
+        flow = Flow(kernel, Due(env, now + kernel.ticks, NORMAL), now)
         flows.append(flow)
         if len(flows) > 1:
             self._share()
         if self._trace is not None:
-            self._note(self._trace)
+            self._trace.level(now, flows)
         return flow
 
     def stop(self, flow: Flow) -> None:
@@ -87,7 +88,7 @@ class Bandwidth:
         if self._flows:
             self._share()
         if self._trace is not None:
-            self._note(self._trace)
+            self._trace.level(int(self._env.now), self._flows)
 
     def bytes_moved(self) -> float:
         """Bytes that all flows together have moved up to now."""
@@ -118,6 +119,3 @@ class Bandwidth:
             speed = WHOLE if flow.share == flow.demand else flow.share * WHOLE // flow.demand
             if speed != flow.speed:
                 flow.run_at(speed, self._env)
-
-    def _note(self, trace: Trace) -> None:
-        trace.level(int(self._env.now), [(flow.kernel.name, flow.rate()) for flow in self._flows])

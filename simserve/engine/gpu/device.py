@@ -13,7 +13,7 @@ from simpy import Environment, Event, Process, Store
 from simserve.cost.kernels import StepLaunch
 from simserve.cost.operators import Kernel
 from simserve.engine.gpu.bandwidth import Bandwidth
-from simserve.engine.gpu.trace import Trace
+from simserve.engine.gpu.trace import COPY, Trace
 from simserve.spec.ticks import TICKS_PER_SECOND
 
 LAUNCH_QUEUE_DEPTH: Final = 1024
@@ -55,7 +55,7 @@ class Gpu:
             yield env.timeout(cpu)
             put = queue.put((kernels, done if index == last else None))
             if trace is not None:
-                trace.cpu.append((launch_name(kernels), int(env.now) - cpu, int(env.now)))
+                trace.launches.append((launch_name(kernels), int(env.now) - cpu, int(env.now)))
             if not put.triggered:
                 yield put
         return done
@@ -66,7 +66,7 @@ class Gpu:
         The link is the caller's to share out. A copy inside HBM is one of twice its bytes at the bandwidth of HBM.
         """
         ticks = ceil(num_bytes / min(bandwidth, self.hbm.rate) * TICKS_PER_SECOND)
-        return self.env.process(self._copy(Kernel(name, "copy", num_bytes, 0.0, ticks, "link")))
+        return self.env.process(self._copy(Kernel(name, COPY, num_bytes, 0.0, ticks, "link")))
 
     def _copy(self, kernel: Kernel) -> Generator[Event, None, None]:
         start = int(self.env.now)
@@ -87,7 +87,7 @@ class Gpu:
                 yield flow.end
                 hbm.stop(flow)
                 if trace is not None:
-                    trace.stream.append((kernel, start, int(env.now)))
+                    trace.kernels.append((kernel, start, int(env.now)))
                     start = int(env.now)
             busy += int(env.now) - begin
             if done is not None:

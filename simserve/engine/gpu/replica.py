@@ -21,6 +21,8 @@ from simserve.engine.scheduler import Scheduler
 from simserve.engine.step_log import STEP_FIELDS
 
 _END, _TOKENS, _GPU_TIME = (STEP_FIELDS.index(name) for name in ("end", "first_token_time", "gpu_time"))
+_LATER = -1
+"""Stands in these columns until the tokens of the step are known."""
 
 
 class Flight:
@@ -95,15 +97,15 @@ class KernelReplica(Replica):
         spelled = spell_out(self.cost, _batch(plan))
         flight = Flight(plan, int(env.now), spelled.cpu, len(log.steps))
         self._flights.append(flight)
-        log.steps.extend(
-            (
-                *(1, flight.start, 0, 0, 0, 0, plan.num_prefill_tokens, plan.num_decodes, plan.context),
+        log.steps.fromlist(
+            [
+                *(1, flight.start, _LATER, _LATER, 0, 0, plan.num_prefill_tokens, plan.num_decodes, plan.context),
                 *(len(scheduler.running), len(scheduler.waiting), scheduler.pool.num_free, len(plan.preempted)),
-                *(0, spelled.cpu, spelled.padded),
-            )
+                *(_LATER, spelled.cpu, spelled.padded),
+            ]
         )
         for request, step_before in plan.gaps:
-            log.gaps.extend((int(request.id), step_before, plan.index))
+            log.gaps.fromlist([int(request.id), step_before, plan.index])
         yield env.timeout(spelled.before)
         flight.done = yield from self.gpu.launch(spelled.launches)
         yield env.timeout(spelled.after)
@@ -116,8 +118,6 @@ class KernelReplica(Replica):
         done = flight.executed
         assert done is not None
         self._know_tokens(done, int(env.now))
-        if self._news:
-            yield from self._announce()
         if self._asynchronous and done.end + self.cost.update > env.now:
             yield env.timeout(done.end + self.cost.update - env.now)
 

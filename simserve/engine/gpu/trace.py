@@ -1,24 +1,33 @@
 """What a GPU did, written down as it happens: for timelines; a simulation of many steps leaves it away."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from simserve.cost.operators import Kernel
 
+if TYPE_CHECKING:
+    from simserve.engine.gpu.bandwidth import Flow
+
 
 class Trace:
-    """Spans (what, first tick, last tick) of CPU, stream and copies, and the use of HBM bandwidth.
+    """(what, first tick, last tick) of launches, kernels of the stream and copies, in the order in which they ended.
 
-    `levels` are (tick, bytes per second of each that moves bytes) from that tick on.
+    `levels`: (tick, bytes per second of kernels, and of copies) from that tick on.
     """
 
     def __init__(self) -> None:
-        self.cpu: list[tuple[str, int, int]] = []
-        self.stream: list[tuple[Kernel, int, int]] = []
+        self.launches: list[tuple[str, int, int]] = []
+        self.kernels: list[tuple[Kernel, int, int]] = []
         self.copies: list[tuple[Kernel, int, int]] = []
-        self.levels: list[tuple[int, dict[str, float]]] = []
+        self.levels: list[tuple[int, float, float]] = []
 
-    def level(self, at: int, rates: Iterable[tuple[str, float]]) -> None:
-        """From tick `at` on bytes move at these rates; what was said of the same tick before does not count."""
+    def level(self, at: int, flows: "Sequence[Flow]") -> None:
+        """From tick `at` on these use the bandwidth; what was said of the same tick before does not count."""
         if self.levels and self.levels[-1][0] == at:
             self.levels.pop()
-        self.levels.append((at, dict(rates)))
+        copies = sum(flow.rate() for flow in flows if flow.kernel.group == COPY)
+        self.levels.append((at, sum(flow.rate() for flow in flows) - copies, copies))
+
+
+COPY = "copy"
+"""Group of what is copied beside the stream."""
