@@ -67,9 +67,9 @@ class Simulation:
             return None
         return Prompts(workload, engine.block_size, engine.max_model_len)
 
-    def _answered(self, request: Request) -> None:
+    def _answered(self, request: Request, known: int) -> None:
         assert isinstance(self.clients, Responsive)
-        self.clients.answered(request)
+        self.clients.answered(request, known)
 
     def run(self, progress: Callable[[float], None] | None = None) -> Result:
         """Let it happen."""

@@ -5,14 +5,13 @@ token its client some time after the engine knew it.
 """
 
 from collections.abc import Callable, Generator, Iterator
-from heapq import heapify, heappop, heappush
 
 import numpy as np
 from simpy import Environment, Event
 
 from simserve.cluster.cluster import Arrival, Cluster
 from simserve.cost import FrontEnd
-from simserve.engine.instant import ANNOUNCE, LET_IN, Due
+from simserve.engine.instant import ARRIVAL, USER, Due
 from simserve.engine.request import Request
 from simserve.workload.columns import IntArray, Workload
 
@@ -47,88 +46,90 @@ class OpenLoop:
             if self.progress is not None:
                 self.progress(start / len(order))
             rows = order[start : start + _ROWS_AT_ONCE]
-            yield from zip(self._reaches_engine[rows].tolist(), arrivals_of(self._workload, rows), strict=True)
+            columns = [column[rows].tolist() for column in _columns(self._workload)]
+            yield from zip(self._reaches_engine[rows].tolist(), zip(rows.tolist(), *columns, strict=True), strict=True)
 
 
 class Responsive:
     """Requests some of which wait for the answer to another one: users in a closed loop, and chats.
 
-    In a closed loop each of `users` sends its next request `think` after its last answer; the users take the rows of the
-    workload in turn. The next turn of a chat comes `think` after the answer to its parent. Requests that are sent, or
-    reach the engine, at the same tick are taken in the order of users, and of rows.
+    In a closed loop each of `users` sends its next request `think` after its last answer; whoever is ready takes the
+    next row of the workload. The next turn of a chat comes `think` after the answer to its parent. Users that are ready
+    and requests that reach the engine at the same tick are taken in the order of their numbers.
     """
 
     def __init__(self, env: Environment, workload: Workload, front_end: FrontEnd, cluster: Cluster) -> None:
         self.arrival = workload.arrival.copy()
-        self._env = env
-        self._workload = workload
-        self._delay = front_end_delay(front_end, workload)
-        self._delivery = front_end.delivery
-        self._cluster = cluster
         self.progress: Progress | None = None
-        self._num_answered = 0
+        self._env = env
+        self._cluster = cluster
+        self._size = len(workload)
+        self._delivery = front_end.delivery
+        self._columns = _memory(*_columns(workload))
+        self._delay, self._think = _memory(front_end_delay(front_end, workload), workload.think)
         self._next_turn = _next_turns(workload)
         self._user: dict[int, int] = {}
-        self._next_row = 0
-        self._ready_users: list[int] = list(range(workload.users))
-        self._at_the_door: list[int] = []
-        if workload.users:
-            Due(env, 0, LET_IN).callbacks.append(self._give_rows)
-        for row in np.flatnonzero(workload.arrival >= 0).tolist():
-            self._send(row, int(workload.arrival[row]))
+        self._next_row = self._num_answered = 0
+        for user in range(workload.users):
+            self._ready(user, 0)
+        env.process(self._send_by_the_clock())
 
-    def answered(self, request: Request) -> None:
-        """The engine has finished a request: its client hears of it, and may send another."""
-        row = int(request.id)
+    def _send_by_the_clock(self) -> Generator[Event, None, None]:
+        """Those rows whose arrival is known, such as the first turns of chats."""
+        rows = np.flatnonzero(self.arrival >= 0)
+        reaches_engine = self.arrival[rows] + np.asarray(self._delay)[rows]
+        order = np.lexsort((rows, reaches_engine))
+        for at, row in zip(reaches_engine[order].tolist(), rows[order].tolist(), strict=True):
+            yield Due(self._env, at, ARRIVAL + row)
+            self._reach_engine(row)
+
+    def answered(self, request: Request, known: int) -> None:
+        """The engine knows at tick `known` that a request is finished: its client hears of it, and may send another."""
         self._num_answered += 1
         if self.progress is not None and self._num_answered % _ROWS_AT_ONCE == 0:
-            self.progress(self._num_answered / len(self._workload))
-        self._respond(row, int(self._env.now) + self._delivery)
+            self.progress(self._num_answered / self._size)
+        self._respond(int(request.id), known + self._delivery)
 
     def _respond(self, row: int, answered: int) -> None:
         if row in self._user:
-            user = self._user.pop(row)
-            self._at(answered + int(self._workload.think[row]), lambda: self._user_ready(user))
-        elif row in self._next_turn:
-            turn = self._next_turn.pop(row)
-            self._send(turn, answered + int(self._workload.think[turn]))
+            self._ready(self._user.pop(row), answered + self._think[row])
+        else:
+            turn = self._next_turn[row]
+            if turn >= 0:
+                self._send(turn, answered + self._think[turn])
 
-    def _user_ready(self, user: int) -> None:
-        if not self._ready_users:
-            self._due_now(self._give_rows)
-        heappush(self._ready_users, user)
+    def _ready(self, user: int, at: int) -> None:
+        _at(self._env, at, USER + user, self._take_row, user)
 
-    def _give_rows(self, _: Event) -> None:
-        users, self._ready_users = self._ready_users, []
-        heapify(users)
-        while users and self._next_row < len(self._workload):
+    def _take_row(self, event: Event) -> None:
+        if self._next_row < self._size:
             row, self._next_row = self._next_row, self._next_row + 1
-            self._user[row] = heappop(users)
+            self._user[row] = _number_of(event)
             self._send(row, int(self._env.now))
 
     def _send(self, row: int, at: int) -> None:
         self.arrival[row] = at
-        self._at(at + int(self._delay[row]), lambda: self._reach_door(row))
+        _at(self._env, at + self._delay[row], ARRIVAL + row, self._arrive, row)
 
-    def _reach_door(self, row: int) -> None:
-        if not self._at_the_door:
-            self._due_now(self._let_in)
-        heappush(self._at_the_door, row)
+    def _arrive(self, event: Event) -> None:
+        self._reach_engine(_number_of(event))
 
-    def _let_in(self, _: Event) -> None:
-        rows, self._at_the_door = sorted(self._at_the_door), []
-        for row, arrival in zip(rows, arrivals_of(self._workload, np.array(rows)), strict=True):
-            if not self._cluster.submit(arrival):
-                self._respond(row, int(self._env.now))
+    def _reach_engine(self, row: int) -> None:
+        input_len, output_len, max_tokens, priority, group, prefix_len = [column[row] for column in self._columns]
+        if not self._cluster.submit((row, input_len, output_len, max_tokens, priority, group, prefix_len)):
+            self._respond(row, int(self._env.now))
 
-    def _at(self, at: int, then: Callable[[], None]) -> None:
-        if at == self._env.now:
-            then()
-        else:
-            Due(self._env, at, ANNOUNCE).callbacks.append(lambda _: then())
 
-    def _due_now(self, then: Callable[[Event], None]) -> None:
-        Due(self._env, int(self._env.now), LET_IN).callbacks.append(then)
+def _number_of(event: Event) -> int:
+    """The user or row that an event is about."""
+    number: int = event.value
+    return number
+
+
+def _at(env: Environment, at: int, priority: int, then: Callable[[Event], None], value: int) -> None:
+    event = Due(env, at, priority, value)
+    assert event.callbacks is not None
+    event.callbacks.append(then)
 
 
 def front_end_delay(front_end: FrontEnd, workload: Workload) -> IntArray:
@@ -136,21 +137,26 @@ def front_end_delay(front_end: FrontEnd, workload: Workload) -> IntArray:
     return front_end.per_request + front_end.per_input_token * workload.input_len
 
 
-def arrivals_of(workload: Workload, rows: IntArray) -> Iterator[Arrival]:
-    """Rows of a workload as the fleet takes them."""
-    columns = (
-        rows,
-        workload.input_len[rows],
-        workload.output_len[rows],
-        workload.max_tokens[rows],
-        workload.priority[rows],
-        workload.prefix_group[rows],
-        workload.prefix_len[rows],
+def _columns(workload: Workload) -> tuple[IntArray, ...]:
+    """The columns of an `Arrival`, after the row."""
+    return (
+        workload.input_len,
+        workload.output_len,
+        workload.max_tokens,
+        workload.priority,
+        workload.prefix_group,
+        workload.prefix_len,
     )
-    return map(Arrival._make, zip(*(column.tolist() for column in columns), strict=True))
 
 
-def _next_turns(workload: Workload) -> dict[int, int]:
-    """Row -> the row that waits for its answer."""
+def _memory(*columns: IntArray) -> list[memoryview]:
+    """Columns as memory views, which give single numbers as Python integers, and fast."""
+    return [np.ascontiguousarray(column).data for column in columns]
+
+
+def _next_turns(workload: Workload) -> memoryview:
+    """For each row the row that waits for its answer, -1 for none."""
     waiting = np.flatnonzero((workload.arrival < 0) & (workload.parent >= 0))
-    return dict(zip(workload.parent[waiting].tolist(), waiting.tolist(), strict=True))
+    next_turn = np.full(len(workload), -1, dtype=np.int64)
+    next_turn[workload.parent[waiting]] = waiting
+    return next_turn.data

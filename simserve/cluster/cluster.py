@@ -1,7 +1,6 @@
 """The fleet as the clients see it: a request goes in, and is served by one of the replicas or rejected."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from simserve.cluster.prompts import Prompts
 from simserve.cluster.router import Router
@@ -9,16 +8,8 @@ from simserve.engine.replica import Replica
 from simserve.engine.request import Request
 
 
-class Arrival(NamedTuple):
-    """A request of the workload as it reaches the fleet."""
-
-    row: int
-    input_len: int
-    output_len: int
-    max_tokens: int
-    priority: int
-    prefix_group: int
-    prefix_len: int
+Arrival = tuple[int, int, int, int, int, int, int]
+"""A request as it reaches the fleet: row, input_len, output_len, max_tokens, priority, prefix_group, prefix_len."""
 
 
 class Cluster:

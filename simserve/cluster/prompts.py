@@ -1,63 +1,85 @@
 """Where a request's prompt hangs in the prefix trie of the replica that serves it.
 
-A stream of text (a group's system prompt, one request's own text) may be cached on several replicas; each copy is a
-`Branch` of its own. Streams are forgotten when no request to come can begin with them.
+A stream of text (a group's system prompt, one request's own text, a whole chat) may be cached on several replicas, on
+each of them in a `Branch` of its own. Nothing but the chains of requests to come keeps a stream alive.
 """
 
 import numpy as np
 
 from simserve.engine.prefix import ENDLESS, Branch
 from simserve.engine.request import Request
-from simserve.workload.columns import IntArray, Workload
+from simserve.workload.columns import Workload
 
-Chain = tuple[tuple[int, int], ...]
-"""`((stream, end_block), ..., (own stream, ENDLESS))`; a request's stream is its row, a group's is `-1 - group`."""
+Stream = dict[int, Branch]
+"""One text: the branch that caches it on each replica, by the replica's index."""
+
+Chain = tuple[tuple[Stream, int], ...]
+"""`((stream, end_block), ..., (own stream, ENDLESS))`, as `simserve.engine.prefix.Path`, but for all replicas."""
 
 
 class Prompts:
-    """Gives each request its path, on the replica that gets it. Rows must come after their parents."""
+    """Gives each request its path, on the replica that gets it. Parents must come before their children.
+
+    A turn that waits for its parent's answer, and is the only one to follow it, goes on in the parent's stream: a chat
+    is one text.
+    """
 
     def __init__(self, workload: Workload, block_size: int, max_model_len: int) -> None:
         self._block_size = block_size
-        self._parent = workload.parent
-        self._spoken = np.minimum(workload.input_len + workload.output_len, max_model_len)
-        self._awaited = _num_descendants(workload.parent)
+        parent = workload.parent
+        num_children = np.bincount(parent[parent >= 0], minlength=len(parent))
+        self._parent = np.ascontiguousarray(parent).data
+        self._children_to_come = num_children.data
+        self._goes_on = ((parent >= 0) & (workload.arrival < 0) & (num_children[parent] == 1)).data
+        self._spoken = np.minimum(workload.input_len + workload.output_len, max_model_len).data
         self._chains: dict[int, Chain] = {}
-        self._branches: dict[int, dict[int, Branch]] = {}
+        self._groups: dict[int, Stream] = {}
 
     def place(self, request: Request, row: int, replica: int, group: int, prefix_len: int) -> None:
-        """Set the path of a request that is about to reach `replica`."""
-        parent = int(self._parent[row])
-        if parent in self._chains:
-            shared = min(int(self._spoken[parent]), request.num_prompt_tokens) // self._block_size
-            chain = (*_cut(self._chains[parent], shared), (row, ENDLESS))
-        elif group >= 0:
-            chain = ((-1 - group, prefix_len // self._block_size), (row, ENDLESS))
-        else:
-            chain = ((row, ENDLESS),)
-        if self._awaited[row]:
+        """Set the path of a request that is about to reach `replica`, if any other request shares a part of it."""
+        chain = self._chain(row, group, prefix_len, request.num_prompt_tokens)
+        if self._children_to_come[row]:
             self._chains[row] = chain
-            self._branches[row] = {replica: request.own_branch()}
-        if len(chain) > 1:
-            head = tuple((self._branch(stream, replica), end) for stream, end in chain[:-1])
-            request.path = (*head, (request.own_branch(), ENDLESS))
-        self.pass_over(row)
+        elif len(chain) == 1 and not chain[0][0]:
+            return
+        own = chain[-1][0]
+        branch = own.get(replica)
+        if branch is None:
+            branch = own[replica] = Branch(request)
+        branch.owner = request
+        request.branch = branch
+        head = [(_branch(stream, replica), end) for stream, end in chain[:-1]]
+        request.path = (*head, (branch, ENDLESS))
 
     def pass_over(self, row: int) -> None:
-        """A row has come, whether it was placed or rejected: its ancestors await one descendant fewer."""
-        parent = int(self._parent[row])
-        while parent >= 0:
-            self._awaited[parent] -= 1
-            if not self._awaited[parent]:
-                self._chains.pop(parent, None)
-                self._branches.pop(parent, None)
-            parent = int(self._parent[parent])
+        """A request was rejected: its parent awaits one child fewer."""
+        self._chain_of(self._parent[row])
 
-    def _branch(self, stream: int, replica: int) -> Branch:
-        copies = self._branches.setdefault(stream, {})
-        if replica not in copies:
-            copies[replica] = Branch()
-        return copies[replica]
+    def _chain(self, row: int, group: int, prefix_len: int, num_prompt_tokens: int) -> Chain:
+        parent = self._parent[row]
+        before = self._chain_of(parent)
+        if before is not None:
+            if self._goes_on[row]:
+                return before
+            shared = min(self._spoken[parent], num_prompt_tokens)
+            return (*_cut(before, shared // self._block_size), ({}, ENDLESS))
+        if group >= 0:
+            return ((self._groups.setdefault(group, {}), prefix_len // self._block_size), ({}, ENDLESS))
+        return (({}, ENDLESS),)
+
+    def _chain_of(self, parent: int) -> Chain | None:
+        """The chain of a row, asked by one of its children; forgotten when the last one has asked."""
+        if parent < 0:
+            return None
+        self._children_to_come[parent] -= 1
+        return self._chains.get(parent) if self._children_to_come[parent] else self._chains.pop(parent, None)
+
+
+def _branch(stream: Stream, replica: int) -> Branch:
+    branch = stream.get(replica)
+    if branch is None:
+        branch = stream[replica] = Branch()
+    return branch
 
 
 def _cut(chain: Chain, end: int) -> Chain:
@@ -68,11 +90,3 @@ def _cut(chain: Chain, end: int) -> Chain:
         if stop >= end:
             break
     return tuple(kept)
-
-
-def _num_descendants(parent: IntArray) -> IntArray:
-    """How many rows descend from each row; a parent's row is smaller than its child's."""
-    descendants = np.zeros(len(parent), dtype=np.int64)
-    for row in np.flatnonzero(parent >= 0)[::-1].tolist():
-        descendants[parent[row]] += 1 + descendants[row]
-    return descendants

@@ -44,16 +44,16 @@ class Run:
 
     def alive_until(self, index: int) -> int:
         """End of the unbroken stretch of living blocks that begins at `index`; `index` itself if that block is gone."""
-        grown = True
-        while grown:
-            grown = False
+        before = -1
+        while index != before:
+            before = index
             for a, b in self.holds:
                 if a <= index < b:
-                    index, grown = b, True
+                    index = b
             for entry in self.entries:
                 for a, b in entry.parts:
                     if a <= index < b:
-                        index, grown = b, True
+                        index = b
         return index
 
     def num_free(self, start: int, end: int) -> int:
@@ -226,15 +226,20 @@ class BlockPool:
     def touch(self, request: Request, hit: Hit) -> None:
         """The request holds what it hit: taken out of the order of eviction where nobody held it."""
         for run, start, end in hit.pieces:
-            for entry in [entry for entry in run.entries if any(a < end and start < b for a, b in entry.parts)]:
-                entry.parts = [part for whole in entry.parts for part in _without(whole, (start, end))]
-                if not entry.parts:
-                    del self._eviction_order[entry]
-                    run.entries.remove(entry)
+            if run.entries:
+                self._take_back(run, start, end)
             run.hold(start, end)
         self.num_free -= hit.num_free
         request.pieces = hit.pieces
         request.num_entered_blocks = request.num_hashed_blocks = hit.num_blocks
+
+    def _take_back(self, run: Run, start: int, end: int) -> None:
+        """The blocks `[start, end)` of a run no longer wait to be evicted, where they did."""
+        for entry in list(run.entries):
+            entry.parts = [part for whole in entry.parts for part in _without(whole, (start, end))]
+            if not entry.parts:
+                del self._eviction_order[entry]
+                run.entries.remove(entry)
 
     def enter(self, request: Request, num_blocks: int) -> None:
         """The request's first `num_blocks` blocks are full: enter in the cache those that are not yet, as held by it."""
@@ -313,13 +318,38 @@ class BlockPool:
         if num_hashed > request.num_entered_blocks:
             request.own_branch()
             self.enter(request, num_hashed)
-        for run, start, end in reversed(request.pieces):
+        pieces = self._joined(request.pieces) if len(request.pieces) > 1 else request.pieces
+        for run, start, end in reversed(pieces):
             freed = run.let_go(start, end)
             if freed:
                 self._let_wait(run, freed)
         request.pieces = NO_PIECES
         request.writing = None
         request.num_blocks = request.num_hashed_blocks = request.num_entered_blocks = 0
+
+    @staticmethod
+    def _joined(pieces: list[Piece]) -> list[Piece]:
+        """The same pieces, with the last ones made one run where they are one text that nobody else holds a part of.
+
+        They would follow each other in the order of eviction anyway. A chat stays one run however many turns it has.
+        """
+        last, _, end = pieces[-1]
+        branch, first = last.branch, len(pieces)
+        if branch is None or branch.copies:
+            return pieces
+        for run, start, stop in reversed(pieces):
+            if run.branch is not branch or run.entries or run.holds != {(start, stop): 1}:
+                break
+            first -= 1
+        if len(pieces) - first < 2:
+            return pieces
+        for run, _, _ in pieces[first:]:
+            branch.runs.remove(run)
+        start = pieces[first][1]
+        whole = Run(branch, start, end)
+        whole.hold(start, end)
+        branch.runs.append(whole)
+        return [*pieces[:first], (whole, start, end)]
 
     def _abandon(self, num_blocks: int) -> None:
         """Cached text that nobody will ever look for: it only waits to be evicted."""

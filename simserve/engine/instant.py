@@ -1,22 +1,21 @@
 """The order of what happens at one and the same tick.
 
 SimPy processes equal times by priority. Everything that may bring new requests comes before an engine decides a step, so
-that the step sees them, and requests that arrive together are let in together, in an order that depends on nothing but
-themselves.
+that the step sees them; and users and requests come in the order of their numbers, which depends on nothing else.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from simpy import Environment, Event
 
-ANNOUNCE: Final = 1
-"""Arrivals, and engines telling of finished requests (SimPy's NORMAL)."""
+USER: Final = 2
+"""Plus the number of a user: a user of a closed loop is ready to send (after SimPy's own priorities, 0 and 1)."""
 
-LET_IN: Final = 2
-"""Those who came at this instant are let in, sorted."""
+ARRIVAL: Final = 1 << 40
+"""Plus the row of a request: a request reaches the engine."""
 
-DECIDE: Final = 3
-"""Engines decide their next steps."""
+DECIDE: Final = 1 << 60
+"""An engine decides its next step."""
 
 
 class Clock(Environment):
@@ -34,8 +33,8 @@ class Clock(Environment):
 class Due(Event):
     """An event that will simply be due at tick `at`, with a priority among those of the same tick."""
 
-    def __init__(self, env: Environment, at: int, priority: int) -> None:
+    def __init__(self, env: Environment, at: int, priority: int, value: Any = None) -> None:
         super().__init__(env)
         self._ok = True
-        self._value = None
+        self._value = value
         env.schedule(self, priority=priority, delay=at - env.now)  # type: ignore[arg-type]

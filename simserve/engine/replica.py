@@ -17,7 +17,7 @@ from simpy import Environment, Event
 
 from simserve.cost.step import DecodeCost, StepCost
 from simserve.engine.equal_steps import EqualSteps, equal_steps
-from simserve.engine.instant import ANNOUNCE, DECIDE, Due
+from simserve.engine.instant import DECIDE, Due
 from simserve.engine.plan import StepPlan
 from simserve.engine.request import Request
 from simserve.engine.scheduler import Scheduler
@@ -26,15 +26,15 @@ from simserve.engine.step_log import StepLog
 SHORTEST_RUN = 4
 """Fewer equal steps than this are cheaper taken one by one."""
 
-Listener = Callable[[Request], None]
-"""Told of each finished request at the tick at which the engine knows of it."""
+Listener = Callable[[Request, int], None]
+"""Told of each finished request, and of the tick at which the engine will know of it: now or later."""
 
 
 class Replica:
     """A scheduler and a GPU, fed by `receive`.
 
     `skip_equal_steps` takes runs of equal steps in one sleep; nothing that is recorded depends on it. `listener` is
-    told of finished requests when the engine knows of them; without one, only the log is. `alone` promises that all
+    told of finished requests; what it does about them must lie at the tick it is told, or later. `alone` promises that all
     other events of the environment concern this replica, which saves waking up twice.
     """
 
@@ -67,9 +67,6 @@ class Replica:
         self._in_flight: StepPlan | None = None
         """Asynchronous: the plan decided last, if it has tokens."""
         self._run: EqualSteps | None = None
-        self._news: Sequence[Request] = ()
-        self._news_at = 0
-        """Finished requests that the listener has yet to hear of, and when it shall."""
         self._idle = False
         self._stalled = False
         """Nothing runs and the head of `waiting` cannot be admitted: only an arrival can change that."""
@@ -123,20 +120,10 @@ class Replica:
             elif at >= env.peek():
                 yield self._sleep_until(at)
             plan = self._step(at)
-            if self._news:
-                yield from self._announce()
             if self._skip:
                 run = self._equal_steps(plan)
                 if run is not None:
                     yield from self._skip_over(run)
-
-    def _announce(self) -> Generator[Event, None, None]:
-        """Tell the listener when the engine knows; what it sends at once is there before the next step is decided."""
-        assert self._listener is not None
-        yield Due(self.env, self._news_at, ANNOUNCE)
-        news, self._news = self._news, ()
-        for request in news:
-            self._listener(request)
 
     def _sleep_until(self, at: int) -> Event:
         self._wake = Due(self.env, at, DECIDE)
@@ -235,8 +222,8 @@ class Replica:
                 ]
             )
             self._finish_times.append(known)
-        if self._listener is not None:
-            self._news, self._news_at = requests, known
+            if self._listener is not None:
+                self._listener(request, known)
 
     def _take_tokens(self, known: int) -> None:
         """The tokens of the plan in flight are there."""
@@ -250,7 +237,7 @@ class Replica:
     def _equal_steps(self, plan: StepPlan) -> EqualSteps | None:
         """The run of equal steps that follows, if it is long enough to be worth it."""
         num_steps = self.scheduler.steps_ahead(plan, SHORTEST_RUN)
-        if not num_steps:
+        if num_steps < SHORTEST_RUN:
             return None
         decoding = self.scheduler.decoding
         cost = self._decode_cost(decoding.count)
@@ -275,8 +262,6 @@ class Replica:
             self._run = None
             num_steps = run.steps_before(int(self.env.now))
         self._take(run, num_steps, num_waiting)
-        if self._news:
-            yield from self._announce()
 
     def _take(self, run: EqualSteps, num_steps: int, num_waiting: int) -> None:
         """The first `num_steps` steps of a run have passed; `num_waiting` requests waited when it began."""
