@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simserve.planning.statistics import T_975, t_975, t_interval, wilson_interval
+from simserve.planning.statistics import T_975, geometric_interval, t_975, t_interval
 
 
 def test_t_interval_of_a_known_sample() -> None:
@@ -43,18 +43,16 @@ def test_t_interval_covers_the_true_mean_as_often_as_it_says() -> None:
     assert covered == pytest.approx(0.95, abs=0.015)
 
 
-@given(st.integers(0, 500), st.integers(1, 500))
-def test_wilson_interval_holds_the_share_within_zero_and_one(good: int, total: int) -> None:
-    interval = wilson_interval(min(good, total), total)
-    assert 0 <= interval.low <= interval.mean + 1e-12
-    assert interval.mean - 1e-12 <= interval.high <= 1
+@given(st.lists(st.floats(0.01, 1e4), min_size=2, max_size=5), st.floats(0.1, 10))
+def test_geometric_interval_is_positive_and_scales_with_its_values(values: list[float], factor: float) -> None:
+    interval = geometric_interval(values)
+    scaled = geometric_interval([value * factor for value in values])
+    assert 0 < interval.low <= interval.mean * (1 + 1e-9)
+    assert interval.mean <= interval.high * (1 + 1e-9)
+    assert scaled.mean == pytest.approx(interval.mean * factor)
 
 
-def test_wilson_interval_of_a_known_sample() -> None:
-    # 8 of 10: 0.490 to 0.943, a textbook case.
-    interval = wilson_interval(8, 10)
-    assert (interval.low, interval.high) == (pytest.approx(0.490, abs=5e-4), pytest.approx(0.943, abs=5e-4))
-
-
-def test_nothing_observed_has_no_share() -> None:
-    assert math.isnan(wilson_interval(0, 0).mean)
+def test_geometric_interval_of_values_that_lie_close_is_the_plain_one() -> None:
+    values = [100.0, 101.0, 102.0]
+    plain, geometric = t_interval(values), geometric_interval(values)
+    assert geometric == pytest.approx(plain, rel=1e-3)

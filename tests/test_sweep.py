@@ -87,8 +87,10 @@ def test_points_that_are_there_are_not_run_again(path: Path, tmp_path: Path, mon
         first = run_sweep(few, out, executor)
         again = run_sweep(few, out, executor)
         longer = run_sweep(more, out, executor)
-    assert ran == [point.key for point in more]
-    assert first == again == longer[:2]
+        assert ran == [point.key for point in more]
+        forced = run_sweep(few, out, executor, force=True)
+    assert ran[3:] == [point.key for point in few]
+    assert first == again == longer[:2] == forced
 
 
 def test_sweep_that_was_stopped_goes_on_where_it_was(

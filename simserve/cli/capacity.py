@@ -29,7 +29,7 @@ def capacity(
     """Find the largest load within the SLO, what binds there, and the fleet for a given rate.
 
     The load is the arrival rate, a trace's speed-up (as its rate), or the users of a closed loop. It is searched to 2 %
-    for each seed; the answer is the mean over seeds with its 95 % interval (Student's t).
+    for each seed; the answer is their geometric mean with its 95 % interval (Student's t).
 
     Example: simserve capacity quickstart --rate 40 cluster.price_per_gpu_hour=2.5
     """

@@ -43,7 +43,7 @@ def run(
     summary = summarize(result)
     if out is not None:
         write_run(result, out, force, csv=csv, report=report, summary=summary)
-        say(f"wrote {out}")
+        say(f"wrote {out / 'report.html' if report else out}")
     if json:
         print_json(summary)
     else:

@@ -39,11 +39,12 @@ def sweep(
     ] = None,
     seeds: Seeds = 1,
     workers: Workers = None,
+    force: Annotated[bool, typer.Option("--force", help="Run again what the folder holds already.")] = False,
     json: Json = False,
 ) -> None:
     """Run a scenario at several values of some keys: a table, sweep.csv and pictures.
 
-    Points that the folder holds already are not run again.
+    Points that the folder holds already are not run again, unless --force is given.
 
     Example: simserve sweep poisson-chat --rates 2,4,8,16 cluster.tensor_parallel=1,2 -o runs/curve
     """
@@ -63,7 +64,7 @@ def sweep(
             open_executor(workers or default_workers(len(points))) as executor,
             progress_bar(f"{len(points)} runs", len(points), patience=0) as progress,
         ):
-            rows = run_sweep(points, out, executor, progress)
+            rows = run_sweep(points, out, executor, progress, force=force)
     except KeyboardInterrupt:
         say(f"{out} keeps the runs that are done; the same command goes on from there")
         raise

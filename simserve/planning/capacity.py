@@ -1,8 +1,8 @@
 """The largest load that a fleet holds within its SLO.
 
 Each seed is an independent replication of the whole search, under common random numbers: within one seed the arrivals
-are only scaled in time. The capacity is the mean over the seeds, with Student's t for its 95 % interval; each seed's
-own is found to 2 %.
+are only scaled in time. The capacity is the geometric mean over the seeds, with Student's t for its 95 % interval; each
+seed's own is found to 2 %.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from simserve.planning.bottleneck import Bottleneck, find_bottleneck
 from simserve.planning.executor import results
 from simserve.planning.load import Load, load_of
 from simserve.planning.search import NoCrossingError, largest_load
-from simserve.planning.statistics import Interval, t_interval
+from simserve.planning.statistics import Interval, geometric_interval
 from simserve.planning.trial import Tightest, Trial, attempt, describe
 from simserve.spec.errors import ScenarioError
 from simserve.spec.scenario import Scenario
@@ -117,17 +117,20 @@ def _no_capacity(load: Load, error: NoCrossingError, failed: Mapping[float, Tigh
 
 
 def _over_seeds(load: Load, seeds: Sequence[SeedCapacity]) -> Capacity:
-    """Means over the seeds; what binds is what binds in most of them."""
+    """Means over the seeds. What binds is what binds in most of them; between parts of the step time, the means say."""
     condition = _most([one.binding.condition for one in seeds])
     resource = _most([one.bottleneck.resource for one in seeds])
+    step_time = means([one.bottleneck.step_time for one in seeds])
+    if resource in step_time:
+        resource = max(step_time, key=lambda name: step_time[name])
     return Capacity(
         load=load,
-        interval=t_interval([one.holds for one in seeds]),
+        interval=geometric_interval([one.holds for one in seeds]),
         binding=next(one.binding for one in seeds if one.binding.condition == condition),
         bottleneck=Bottleneck(
             resource,
             means([one.bottleneck.waiting for one in seeds]),
-            means([one.bottleneck.step_time for one in seeds]),
+            step_time,
         ),
         measures=means([one.measures for one in seeds]),
         seeds=seeds,

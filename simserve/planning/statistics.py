@@ -1,7 +1,6 @@
-"""How sure a number from a few runs is: intervals over independent replications and of shares.
+"""How sure a number from a few runs is: intervals over independent replications.
 
 A capacity is found once per seed; seeds are independent replications, so Student's t gives the interval of their mean.
-A share of requests (SLO attainment) has Wilson's interval.
 """
 
 import math
@@ -34,24 +33,19 @@ def t_interval(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
+def geometric_interval(values: Sequence[float]) -> Interval:
+    """Geometric mean of positive replications and its 95 % interval: `t_interval` of their logarithms.
+
+    For a quantity that is known to a share of itself and cannot be negative, such as a capacity.
+    """
+    if len(values) == 1:
+        return t_interval(values)
+    return Interval(*(math.exp(value) for value in t_interval([math.log(value) for value in values])))
+
+
 def t_975(degrees: int) -> float:
     """Student's t at 97.5 %: the table up to 30 degrees of freedom, then Fisher's expansion (error below 1e-5)."""
     if degrees <= len(T_975):
         return T_975[degrees - 1]
     z = NormalDist().inv_cdf(0.975)
     return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
-
-
-def wilson_interval(good: int, total: int) -> Interval:
-    """95 % interval of a share (Wilson 1927); honest near 0 and 1, where the normal one is not.
-
-    It takes the requests as independent; requests of one run queue behind each other, so that the true interval is
-    wider. Between runs use `t_interval`.
-    """
-    if total == 0:
-        return Interval(math.nan, math.nan, math.nan)
-    z = NormalDist().inv_cdf(0.975)
-    share = good / total
-    centre = (share + z * z / (2 * total)) / (1 + z * z / total)
-    half = z / (1 + z * z / total) * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
-    return Interval(share, max(0.0, centre - half), min(1.0, centre + half))

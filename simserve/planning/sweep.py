@@ -144,15 +144,17 @@ def run_sweep(
     out: Path,
     executor: Executor,
     progress: Callable[[int], None] = lambda _: None,
+    *,
+    force: bool = False,
 ) -> list[Row]:
-    """Run the points that `out` does not hold yet; write `sweep.json` and `sweep.csv` and return the rows in order.
+    """Run the points that `out` does not hold yet (with `force` all), write `sweep.json` and `sweep.csv`.
 
-    `progress` hears how many points are done. A deployment that cannot exist gives a row with an `error` and no
+    The rows come back in the order of the points. `progress` hears how many points are done. A deployment that cannot exist gives a row with an `error` and no
     results; the others go on.
     """
     store = out / "points"
     store.mkdir(parents=True, exist_ok=True)
-    missing = {point.key: point for point in points if not (store / f"{point.key}.json").exists()}
+    missing = {point.key: point for point in points if force or not (store / f"{point.key}.json").exists()}
     progress(len(points) - len(missing))
     for done, (point, row) in enumerate(results(executor, run_point, missing.values()), len(points) - len(missing) + 1):
         _write(store / f"{point.key}.json", json.dumps(row))
