@@ -149,8 +149,8 @@ def run_sweep(
 ) -> list[Row]:
     """Run the points that `out` does not hold yet (with `force` all), write `sweep.json` and `sweep.csv`.
 
-    The rows come back in the order of the points. `progress` hears how many points are done. A deployment that cannot exist gives a row with an `error` and no
-    results; the others go on.
+    The rows come back in the order of the points; `progress` hears how many are done. A deployment that cannot exist
+    gives a row with an `error` and no results, and the others go on.
     """
     store = out / "points"
     store.mkdir(parents=True, exist_ok=True)
