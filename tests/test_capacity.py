@@ -5,15 +5,15 @@ from concurrent.futures import Executor
 
 import numpy as np
 import pytest
-from simserve.simulation import simulate
 
-from simserve.planning import bottleneck, capacity, fleet
+from simserve.planning import capacity, fleet
 from simserve.planning.bottleneck import Bottleneck, busy_time, find_bottleneck, waiting_shares
 from simserve.planning.capacity import MEASURES, find_capacity
 from simserve.planning.executor import open_executor
 from simserve.planning.fleet import find_fleet
 from simserve.planning.load import load_of
 from simserve.planning.trial import SUSTAINED, Tightest, Trial, attempt, describe, tightest_limit
+from simserve.simulation import simulate
 from simserve.spec.errors import ScenarioError
 from simserve.spec.load import parse_scenario
 from simserve.spec.scenario import Scenario
@@ -175,6 +175,7 @@ def test_few_kv_blocks_bind_as_kv() -> None:
 def test_few_seats_bind_as_seats() -> None:
     few = scenario("engine.max_num_seqs=2", "workload.arrivals.rate=60")
     assert find_bottleneck(simulate(few), "ttft").resource == "seats"
+    assert find_bottleneck(simulate(few), SUSTAINED).resource == "seats"
 
 
 def test_limit_on_tpot_is_bound_by_step_time_even_where_requests_wait() -> None:
@@ -215,5 +216,4 @@ def test_tightest_limit_is_the_one_exceeded_most() -> None:
     assert tightest_limit(limits(ttft=120.0, tpot=150.0)).condition == "tpot"
     assert tightest_limit(limits(ttft=None, tpot=150.0)).condition == "ttft"
     assert describe(tightest_limit(limits(ttft=None))) == "p95 ttft without bound against 100 ms"
-    assert describe(Tightest(SUSTAINED)) == "arrivals outrun completions"
-    assert bottleneck.QUEUEING == ("ttft", "e2el")
+    assert describe(Tightest(SUSTAINED)) == "the queue grows: arrivals outrun completions"

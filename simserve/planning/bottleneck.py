@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.cost.explain import operators_of_step
+from simserve.planning.trial import SUSTAINED
 from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
 
@@ -26,8 +27,8 @@ SAMPLES = 64
 """Steps that stand for all when step time is split."""
 ROOFLINE = ("memory", "compute")
 """The cost model's words for an operator that bytes or FLOPs bind."""
-QUEUEING = ("ttft", "e2el")
-"""Latencies that waiting stretches; the others feel the step time alone."""
+QUEUEING = ("ttft", "e2el", SUSTAINED)
+"""Conditions that waiting can break; the others feel the step time alone."""
 
 
 class Bottleneck(NamedTuple):
@@ -38,18 +39,18 @@ class Bottleneck(NamedTuple):
     step_time: Mapping[str, float]
 
 
-def find_bottleneck(result: Result, latency: str) -> Bottleneck:
-    """What binds in a run whose tightest limit is on `latency`.
+def find_bottleneck(result: Result, condition: str) -> Bottleneck:
+    """What binds in a run whose tightest condition is a limit on this latency, or that the load is sustained.
 
-    Where requests wait for seats or blocks in more of the busy time than the SLO leaves (5 % for a p95) and the limit
-    is on a latency that includes waiting, that is what binds. Otherwise it is the largest part of the step time.
+    Where requests wait for seats or blocks in more of the busy time than the SLO leaves (5 % for a p95) and waiting can
+    break the condition, that is what binds. Otherwise it is the largest part of the step time.
     """
     waiting = waiting_shares(result)
     step_time = step_time_shares(result)
     slo = result.scenario.slo
     tolerated = 1 - (slo.percentile if slo else 95.0) / 100
     queue = {cause: share for cause, share in waiting.items() if cause != "budget" and share > tolerated}
-    binding = queue if queue and latency in QUEUEING else step_time
+    binding = queue if queue and condition in QUEUEING else step_time
     return Bottleneck(max(binding, key=lambda resource: binding[resource]), waiting, step_time)
 
 

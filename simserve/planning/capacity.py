@@ -24,8 +24,8 @@ from simserve.spec.scenario import Scenario
 
 PRECISION = 0.02
 """The search ends when the load that fails is at most this share above the one that holds."""
-LONGEST = 1000
-"""A load that must be lowered by more than this factor has no solution: requests are alone long before."""
+LEAST_SHARE = 1e-3
+"""Loads below this share of the scenario's own are not tried: requests are alone long before."""
 MEASURES = (
     "request_throughput",
     "output_throughput",
@@ -88,7 +88,7 @@ def seed_capacity(load: Load, scenario: Scenario) -> SeedCapacity:
     held: list[Trial] = []
 
     def holds(value: float) -> bool:
-        if failed and value < min(failed) and value * LONGEST < load.base:
+        if value < load.base * LEAST_SHARE and failed:
             raise NoCrossingError(False, min(failed))
         trial = attempt(scenario.with_overrides([load.setting(value)]))
         if trial.holds:
@@ -127,11 +127,7 @@ def _over_seeds(load: Load, seeds: Sequence[SeedCapacity]) -> Capacity:
         load=load,
         interval=geometric_interval([one.holds for one in seeds]),
         binding=next(one.binding for one in seeds if one.binding.condition == condition),
-        bottleneck=Bottleneck(
-            resource,
-            means([one.bottleneck.waiting for one in seeds]),
-            step_time,
-        ),
+        bottleneck=Bottleneck(resource, means([one.bottleneck.waiting for one in seeds]), step_time),
         measures=means([one.measures for one in seeds]),
         seeds=seeds,
     )

@@ -69,6 +69,6 @@ def tightest_limit(objectives: list[dict[str, Any]]) -> Tightest:
 def describe(tightest: Tightest) -> str:
     """The condition in words, e.g. `p95 ttft 512 ms against 500 ms`."""
     if tightest.limit_ms is None:
-        return "arrivals outrun completions" if tightest.condition == SUSTAINED else tightest.condition
+        return "the queue grows: arrivals outrun completions"
     value = "without bound" if tightest.value_ms is None else f"{tightest.value_ms:.4g} ms"
     return f"p{tightest.percentile:g} {tightest.condition} {value} against {tightest.limit_ms:.4g} ms"
