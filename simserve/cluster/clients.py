@@ -122,8 +122,8 @@ class Responsive:
 
 def _number_of(event: Event) -> int:
     """The user or row that an event is about."""
-    number: int = event.value
-    return number
+    assert isinstance(event.value, int)
+    return event.value
 
 
 def _at(env: Environment, at: int, priority: int, then: Callable[[Event], None], value: int) -> None:

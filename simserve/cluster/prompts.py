@@ -40,6 +40,7 @@ class Prompts:
         chain = self._chain(row, group, prefix_len, request.num_prompt_tokens)
         if self._children_to_come[row]:
             self._chains[row] = chain
+            request.is_awaited = True
         elif len(chain) == 1 and not chain[0][0]:
             return
         own = chain[-1][0]

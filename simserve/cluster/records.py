@@ -30,9 +30,9 @@ class TokenTimes:
         """Ticks of steps by their numbers, any shape."""
         row = np.searchsorted(self.first_step, step, side="right") - 1
         index = step - self.first_step[row]
-        growth: IntArray = index * (index - 1) // 2 * self._rows["gap_growth"][row]
-        at: IntArray = self._rows["first_token_time"][row] + index * self._rows["gap"][row] + growth
-        return at
+        num_growths: IntArray = index * (index - 1) // 2
+        rows = self._rows
+        return rows["first_token_time"][row] + index * rows["gap"][row] + num_growths * rows["gap_growth"][row]
 
     def start(self, step: IntArray) -> IntArray:
         """Ticks at which steps that admitted requests, rows of their own, were decided."""

@@ -311,13 +311,16 @@ class BlockPool:
         num_unhashed = request.num_blocks - num_hashed
         self.num_unhashed += num_unhashed
         self.num_free += num_unhashed
-        if not request.path and not may_return:
-            if num_hashed:
-                self._abandon(num_hashed)
+        num_entered = request.num_entered_blocks
+        if num_hashed > num_entered:
+            if may_return or request.is_awaited or not self._is_private(request, num_entered):
+                request.own_branch()
+                self.enter(request, num_hashed)
+            else:  # nobody will ever look for it: it only waits to be evicted
+                self.num_entered += num_hashed - num_entered
+                self._let_wait(Run(None, num_entered, num_hashed), [(num_entered, num_hashed)])
+        if not request.pieces and not may_return:
             return
-        if num_hashed > request.num_entered_blocks:
-            request.own_branch()
-            self.enter(request, num_hashed)
         pieces = self._joined(request.pieces) if len(request.pieces) > 1 else request.pieces
         for run, start, end in reversed(pieces):
             freed = run.let_go(start, end)
@@ -351,10 +354,11 @@ class BlockPool:
         branch.runs.append(whole)
         return [*pieces[:first], (whole, start, end)]
 
-    def _abandon(self, num_blocks: int) -> None:
-        """Cached text that nobody will ever look for: it only waits to be evicted."""
-        self.num_entered += num_blocks
-        self._let_wait(Run(None, 0, num_blocks), [(0, num_blocks)])
+    @staticmethod
+    def _is_private(request: Request, start: int) -> bool:
+        """Whether the blocks of a request from `start` on are its own text, of which nothing is cached yet."""
+        path = request.path
+        return not path or (len(path) < 2 or path[-2][1] <= start) and not path[-1][0].runs
 
     def _let_wait(self, run: Run, parts: list[tuple[int, int]]) -> None:
         """Nobody holds these blocks of a run any more: they are last in the order of eviction."""

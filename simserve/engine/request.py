@@ -47,6 +47,7 @@ class Request:
         "branch",
         "first_step",
         "id",
+        "is_awaited",
         "last_clock",
         "max_tokens",
         "num_blocks",
@@ -68,6 +69,8 @@ class Request:
         "writing",
     )
 
+    is_awaited: bool
+    """Whether a request to come may begin with this one's text."""
     base: int
     """While decoding: `clock - base` tokens are computed."""
     last_clock: int
@@ -94,6 +97,7 @@ class Request:
         self.priority = priority
         self.state = WAITING
         self.branch: Branch | None = None
+        self.is_awaited = False
         self.path: Path = ()
         self.pieces: list[Piece] = NO_PIECES
         self.writing: Run | None = None

@@ -80,8 +80,9 @@ def build_requests(workload: SchedulerWorkload) -> list[Request]:
         elif spec.prefix_group is not None:
             group = groups.setdefault(spec.prefix_group, Branch())
             request.path = extend(((group, ENDLESS),), spec.prefix_len, block_size, request.own_branch())
-        elif spec.id in parents:
+        if spec.id in parents:
             request.own_branch()
+            request.is_awaited = True
         requests[spec.id] = request
         conversations[spec.id] = spec.prompt_len + spec.output_len
     return list(requests.values())
