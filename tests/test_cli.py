@@ -224,6 +224,15 @@ def test_step_is_a_table_or_json_whose_operators_add_up(small: str) -> None:
     )
 
 
+def test_step_is_written_as_a_trace_for_perfetto(small: str) -> None:
+    assert "ends in .json" in refused("step", small, "--timeline", "small.yaml")
+    result = call("step", small, "--decodes", "4", "--timeline", "step.json")
+    assert result.exit_code == 0
+    assert result.stderr == "wrote step.json; open it at ui.perfetto.dev\n"
+    events = json.loads(Path("step.json").read_text())["traceEvents"]
+    assert [event for event in events if event["ph"] == "X" and event["cat"] == "kernel"]
+
+
 def test_memory_speaks_the_words_of_the_start_up_log(small: str) -> None:
     ledger = json.loads(call("memory", small, "--json").stdout)
     text = call("memory", small).stdout

@@ -21,7 +21,7 @@ def step(
     history: Annotated[int, typer.Option(min=0, metavar="N", help="Tokens of that prompt already computed.")] = 0,
     timeline: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write each launch and kernel as a trace for ui.perfetto.dev."),
+        typer.Option(metavar="FILE.json", help="Write each launch and kernel as a trace for ui.perfetto.dev."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -35,6 +35,8 @@ def step(
         fail("an empty step: give --decodes or --prefill")
     if history and not prefill:
         fail("--history is the computed part of a prompt: give --prefill with it")
+    if timeline is not None and timeline.suffix != ".json":
+        fail(f"--timeline {timeline}: the name of a trace ends in .json")
     spec = load(scenario, overrides)
 
     from simserve.cost.explain import explain_step
@@ -53,7 +55,7 @@ def step(
         from simserve.report.timeline import chrome_trace, write_timeline
 
         write_timeline(timeline, chrome_trace(step_timeline(spec, *batch)))
-        say(f"wrote {timeline}")
+        say(f"wrote {timeline}; open it at ui.perfetto.dev")
 
 
 def _print_step(explained: Mapping[str, Any]) -> None:
