@@ -205,6 +205,36 @@ def test_short_chunks_wait_for_their_history_together() -> None:
     assert forward.full.prefill([(128, 8192)]) == one
 
 
+@pytest.mark.parametrize(
+    ("gpu", "chunk", "times"),
+    [
+        ("rtx-pro-6000-96gb", 512, (57.3, 111.0, 154.8, 348.6)),
+        ("rtx-pro-6000-96gb", 2048, (226.7, 268.1, 393.5, 570.0)),
+        ("rtx-4090-24gb", 512, (100.7, 206.0, 286.8, 707.6)),
+        ("rtx-4090-24gb", 2048, (431.7, 522.4, 718.6, 1095.9)),
+    ],
+)
+def test_decodes_beside_chunks_take_a_tile_each(gpu: str, chunk: int, times: tuple[float, ...]) -> None:
+    """Attention of one layer of Llama-3.1-8B over a chunk and 16 or 64 decodes of 256 or 1,024 tokens, us (vLLM 0.19,
+    LLMServingSim's profiler, MIT). One after the other they would take half of it where decodes are many.
+    """
+    attention = build_forward(find_model("llama-3.1-8b"), find_gpu(gpu), 1).full
+    assert attention is not None
+    for (decodes, context), measured in zip([(16, 256), (16, 1024), (64, 256), (64, 1024)], times, strict=True):
+        ticks = attention.mixed([(chunk, 0)], decodes, decodes * context)
+        assert ticks == pytest.approx(to_ticks(1e-6 * measured), rel=0.4)
+    apart = attention.prefill([(512, 0)]) + attention.decode(64, 64 * 256)
+    assert attention.mixed([(512, 0)], 64, 64 * 256) > 1.5 * apart
+
+
+def test_decodes_apart_from_chunks_add_their_time() -> None:
+    """Hopper and MLA have a kernel for decodes."""
+    for model, gpu in (("llama-3.1-8b", "h100-sxm-80gb"), ("deepseek-v3", "rtx-pro-6000-96gb")):
+        attention = build_forward(find_model(model), find_gpu(gpu), 1).full
+        assert attention is not None
+        assert attention.mixed([(512, 0)], 64, 64_000) == attention.prefill([(512, 0)]) + attention.decode(64, 64_000)
+
+
 @given(
     st.lists(
         st.tuples(

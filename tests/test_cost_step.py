@@ -56,7 +56,8 @@ chunk = st.tuples(st.integers(1, 4096), st.integers(0, 8192))
 batches = st.tuples(st.lists(chunk, max_size=4), st.integers(0, 700), st.integers(1, 6000)).filter(
     lambda batch: bool(batch[0]) or batch[1] > 0
 )
-costs = st.sampled_from([(model, "h200-sxm-141gb", graphs(mode)) for model in MODELS for mode in MODES])
+GPUS = [*((model, "h200-sxm-141gb") for model in MODELS), ("llama-3.1-8b", "rtx-pro-6000-96gb")]
+costs = st.sampled_from([(*each, graphs(mode)) for each in GPUS for mode in MODES])
 
 
 def ask(cost: ModelledStepCost, batch: tuple[list[tuple[int, int]], int, int]) -> Any:

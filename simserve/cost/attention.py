@@ -23,8 +23,12 @@ _FILLING_QUERIES = 96 * _TILE
 """Queries, over all heads, that fill a GPU. Fewer leave it idle while the longest history is worked off: with 32 heads,
 chunks of 16 to 256 tokens take the same time (RTX PRO 6000 and RTX 4090, measured by LLMServingSim, MIT)."""
 
+_START = 275
+"""Keys whose time a decode in a tile of its own takes beside that of its context: to begin, to end, to round up to
+blocks of 128 keys. Fitted on RTX PRO 6000 (intercept over slope: 270 to 280 keys for 16 decodes and 16 to 1,024 tokens
+of context); RTX 4090, held out: 270 to 280 as well."""
 
-_MOST_REMEMBERED = 2**16
+_MOST_REMEMBERED = 2**14
 """Chunks whose work is kept, since many are alike."""
 
 
@@ -60,10 +64,12 @@ class AttentionTime:
 
     Decode: the longest of `floor`, KV bytes at the share of HBM bandwidth that decode attention reaches, and FLOPs.
     Prefill: causal FLOPs at the mfu of the length that the chunk sees, its own tokens included; at least the
-    floor, the reading of its KV, and what the longest history takes alone.
+    floor, the reading of its KV, and what the longest history takes alone. Both in one step: one after the other, or,
+    where the device runs them as one kernel, a prefill in which each decode has the FLOPs of a whole tile.
     """
 
     __slots__ = (
+        "_beside",
         "_filling",
         "_history",
         "_per_pair",
@@ -90,6 +96,8 @@ class AttentionTime:
         self.memory_bound = self._read >= compute
         lengths = np.arange(1.0, int(mfu.sizes[-1]) + 2)
         self._per_pair: list[float] = [0.0, *(attention.pair_flops / (peak * mfu(lengths))).tolist()]
+        tile = device.decode_tile if attention.decode_flops == attention.pair_flops else 0
+        self._beside = round(tile * attention.pair_flops / (peak * mfu.values[-1]))
         self._filling = _FILLING_QUERIES / attention.heads
         self._history = attention.history_flops / (peak * mfu.values[-1])
         self._works: dict[tuple[int, int], tuple[int, int, int, int]] = {}
@@ -108,21 +116,28 @@ class AttentionTime:
         return context if window is None else min(context, num_decodes * window)
 
     def decode(self, num_decodes: int, context: int) -> int:
-        """Ticks of decode attention over a batch that reads `context` tokens; 0 without decodes."""
-        if not num_decodes:
-            return 0
-        return max(self.floor, self.slope * self.tokens_read(num_decodes, context))
+        """Ticks of attention over decodes that read `context` tokens; 0 without decodes."""
+        return self.mixed((), num_decodes, context)
+
+    def prefill(self, chunks: Sequence[tuple[int, int]]) -> int:
+        """Ticks of attention over prompt chunks (new tokens, history), one kernel for all; 0 without chunks."""
+        return self._over_chunks(chunks)[0]
 
     def mixed(self, chunks: Sequence[tuple[int, int]], num_decodes: int, context: int) -> int:
-        """`prefill` of chunks and `decode` of the batch beside them, in one call."""
-        ticks = self.prefill(chunks)
-        if num_decodes:
-            window = self._window
-            if window is not None and context > num_decodes * window:
-                context = num_decodes * window
-            reading, floor = self.slope * context, self.floor
-            ticks += reading if reading > floor else floor
-        return ticks
+        """Ticks of attention over chunks and decodes together."""
+        prefill, compute, least, read = self._over_chunks(chunks)
+        if not num_decodes:
+            return prefill
+        window = self._window
+        if window is not None and context > num_decodes * window:
+            context = num_decodes * window
+        decode, floor = self.slope * context, self.floor
+        if floor > decode:  # noqa: PLR1730
+            decode = floor
+        if not self._beside or not chunks:
+            return prefill + decode
+        compute += self._beside * (context + _START * num_decodes)
+        return max(compute, least, decode, (read + context) * self._read)
 
     def decode_pieces(self, num_decodes: int) -> list[tuple[int, int, int]]:
         """`decode` as (until, base, slope) pieces: base + slope * context up to and including `until`."""
@@ -134,56 +149,66 @@ class AttentionTime:
         pieces = [(self.floor // self.slope, self.floor, 0), (top, 0, self.slope)]
         return pieces if window is None else [*pieces, (UNBOUNDED, level, 0)]
 
-    def prefill(self, chunks: Sequence[tuple[int, int]]) -> int:
-        """Ticks of attention over prompt chunks (new tokens, history), one kernel for all; 0 without chunks."""
+    def _over_chunks(self, chunks: Sequence[tuple[int, int]]) -> tuple[int, int, int, int]:
+        """`_work` of all chunks of a step together."""
         works = self._works
         if len(chunks) == 1:
-            return (works.get(chunks[0]) or self._work(chunks[0]))[0]
-        ticks = floor = read = 0
+            return works.get(chunks[0]) or self._work(chunks[0])
+        compute = least = read = 0
         for chunk in chunks:
-            _, compute, alone, seen = works.get(chunk) or self._work(chunk)
-            ticks += compute
+            _, ticks, alone, seen = works.get(chunk) or self._work(chunk)
+            compute += ticks
             read += seen
-            if alone > floor:  # noqa: PLR1730 (max() takes three times as long)
-                floor = alone
-        return max(ticks, floor, read * self._read)
+            if alone > least:  # noqa: PLR1730 (max() takes three times as long)
+                least = alone
+        return max(compute, least, read * self._read), compute, least, read
 
     def _work(self, chunk: tuple[int, int]) -> tuple[int, int, int, int]:
-        """Ticks of a chunk by itself; those of its FLOPs, those it takes at least, and tokens of KV that it reads."""
+        """Ticks of a chunk: all in all, for its FLOPs, and at least; and the tokens of KV that it reads."""
         new, history = chunk
         window, per_pair, last = self._window, self._per_pair, len(self._per_pair) - 1
         seen = history if window is None else min(history, window)
         idle = max(0, _TILE - new)
         pairs = self.attention.pairs(new, history) + idle * seen
         compute = int(pairs * per_pair[min(new + idle + seen, last)] + history * self._history)
-        alone = max(self._prefill_floor, int(seen * per_pair[min(_TILE + seen, last)] * self._filling))
+        least = max(self._prefill_floor, int(seen * per_pair[min(_TILE + seen, last)] * self._filling))
         if len(self._works) == _MOST_REMEMBERED:
             self._works.clear()
         read = new + seen
-        work = self._works[chunk] = max(compute, alone, read * self._read), compute, alone, read
+        work = self._works[chunk] = max(compute, least, read * self._read), compute, least, read
         return work
 
-    def decode_kernel(self, num_decodes: int, context: int) -> Kernel:
-        """Decode attention as a kernel."""
+    def kernels(self, chunks: Sequence[tuple[int, int]], num_decodes: int, context: int) -> list[Kernel]:
+        """The kernels of a layer: one over chunks and one over decodes, or one over both."""
+        if self._beside and chunks and num_decodes:
+            return [self._prefill_kernel("attention_mixed", chunks, num_decodes, context)]
+        kernels = [self._prefill_kernel("attention_prefill", chunks, 0, 0)] if chunks else []
+        return kernels + ([self._decode_kernel(num_decodes, context)] if num_decodes else [])
+
+    def _decode_kernel(self, num_decodes: int, context: int) -> Kernel:
         read = self.tokens_read(num_decodes, context)
         ticks = self.decode(num_decodes, context)
         bound = "floor" if self.slope * read < self.floor else "memory" if self.memory_bound else "compute"
         work = read * self.attention.kv_bytes, read * self.attention.decode_flops
         return Kernel(self._name("attention_decode"), "attention_decode", *work, ticks, bound)
 
-    def prefill_kernel(self, chunks: Sequence[tuple[int, int]]) -> Kernel:
-        """Prefill attention as a kernel."""
+    def _prefill_kernel(self, name: str, chunks: Sequence[tuple[int, int]], num_decodes: int, context: int) -> Kernel:
         attention = self.attention
         window = UNBOUNDED if attention.window is None else attention.window
-        read = sum(new + min(history, window) for new, history in chunks)
-        flops = sum(attention.pairs(*chunk) * attention.pair_flops for chunk in chunks)
+        decoded = self.tokens_read(num_decodes, context)
+        read = decoded + sum(new + min(history, window) for new, history in chunks)
+        flops = decoded * attention.decode_flops
+        flops += sum(attention.pairs(*chunk) * attention.pair_flops for chunk in chunks)
         flops += sum(history for _, history in chunks) * attention.history_flops
-        ticks = self.prefill(chunks)
-        memory = self._read * read
-        bound = "floor" if ticks == self._prefill_floor else "memory" if ticks == memory else "compute"
-        return Kernel(
-            self._name("attention_prefill"), "attention_prefill", read * attention.kv_bytes, flops, ticks, bound
+        ticks = self.mixed(chunks, num_decodes, context)
+        bound = (
+            "floor"
+            if ticks in {self._prefill_floor, self.floor}
+            else "memory"
+            if ticks == self._read * read
+            else "compute"
         )
+        return Kernel(self._name(name), "attention_prefill", read * attention.kv_bytes, flops, ticks, bound)
 
     def _name(self, name: str) -> str:
         return name if self.attention.window is None else f"{name}_window"

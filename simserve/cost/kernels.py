@@ -70,6 +70,4 @@ def _body(forward: Forward, rows: int, batch: Batch) -> Iterator[tuple[bool, lis
 
 
 def _attention(forward: Forward, layer: Layer, batch: Batch) -> list[Kernel]:
-    time = forward.attention_time(layer)
-    kernels = [time.prefill_kernel(batch.chunks)] if batch.chunks else []
-    return kernels + ([time.decode_kernel(batch.num_decodes, batch.context)] if batch.num_decodes else [])
+    return forward.attention_time(layer).kernels(batch.chunks, batch.num_decodes, batch.context)
