@@ -14,8 +14,35 @@ from hypothesis import strategies as st
 def random_workload(rng: Random, name: str = "random") -> dict:
     if chance(rng, 0.2):
         return squeezed_workload(rng, name)
+    if chance(rng, 0.1):
+        return family_workload(rng, name)
     config = random_config(rng)
     return {"name": name, "config": config, "requests": random_requests(rng, config)}
+
+
+def family_workload(rng: Random, name: str = "family") -> dict:
+    """Children of a running parent, blocked until it has written so much of their prompts that the rest fits."""
+    config = random_config(rng) | {"enable_prefix_caching": True, "scheduler_reserve_full_isl": chance(rng, 0.9)}
+    config |= {
+        "block_size": rng.choice([2, 3, 4, 7]),
+        "max_model_len": 64,
+        "watermark": 0.0,
+        "max_num_active_seqs": None,
+    }
+    config |= {"max_num_seqs": 8, "max_num_batched_tokens": rng.choice([16, 64, 128])}
+    config["enable_chunked_prefill"] = config["max_num_batched_tokens"] < 64 or chance(rng, 0.8)
+    parent = {"id": "parent", "arrival_step": 0, "prompt_len": rng.randint(1, 20), "output_len": rng.randint(10, 30)}
+    requests = random_requests(rng, config, longest=8, output=20, pace=0.0, count=rng.randint(1, 2))
+    requests.insert(0, parent)
+    conversation = parent["prompt_len"] + parent["output_len"]
+    for index in range(rng.randint(1, 4)):
+        prompt_len = min(63, conversation + rng.randint(0, 12))
+        request = {"id": f"child{index}", "arrival_step": rng.randint(0, 4), "prompt_len": prompt_len}
+        requests.append(request | {"output_len": rng.randint(1, 12), "parent": "parent"})
+    requests[1:] = sorted(requests[1:], key=lambda request: request["arrival_step"])
+    longest = max(request["prompt_len"] for request in requests)
+    config["num_gpu_blocks"] = 1 + -(-longest // config["block_size"]) + rng.randint(0, 3)
+    return {"name": name, "config": config, "requests": requests}
 
 
 def large_workload(rng: Random, name: str = "large") -> dict:
