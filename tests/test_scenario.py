@@ -94,9 +94,22 @@ def test_a_small_budget_lowers_the_default_number_of_sequences():
 
 
 def test_graphs_reach_to_twice_the_sequences():
-    assert scenario("engine.max_num_seqs=20").engine.cuda_graph.capture_sizes == (1, 2, 4, 8, 16, 24, 32, 40)
+    assert scenario("engine.max_num_seqs=16").engine.cuda_graph.capture_sizes == (1, 2, 4, 8, 16, 24, 32)
     assert scenario("engine.enforce_eager=true").engine.cuda_graph.mode == "none"
     assert scenario("engine.enforce_eager=true").engine.cuda_graph.capture_sizes == ()
+
+
+@pytest.mark.parametrize(
+    ("seqs", "tokens", "sizes"),
+    [
+        (20, 8192, (1, 2, 4, 8, 16, 20, 24, 32, 40)),
+        (20, 30, (1, 2, 4, 8, 16, 20, 24, 30)),
+        (3, 8192, (1, 2, 3, 4)),
+    ],
+)
+def test_graphs_hold_a_full_batch(seqs, tokens, sizes):
+    engine = scenario(f"engine.max_num_seqs={seqs}", f"engine.max_num_batched_tokens={tokens}").engine
+    assert engine.cuda_graph.capture_sizes == sizes
 
 
 @given(st.integers(1, 2000))

@@ -93,8 +93,10 @@ def _fill_graph(settings: Mapping[str, Any], gpu: GpuSpec) -> dict[str, Any]:
     if settings.get("enforce_eager") is True:
         graph.setdefault("mode", "none")
     limit = _LARGEST_GRAPH_BLACKWELL if gpu.is_datacenter_blackwell else _LARGEST_GRAPH
-    limit = min(limit, 2 * _whole(settings["max_num_seqs"]), _whole(settings["max_num_batched_tokens"]))
-    graph.setdefault("capture_sizes", () if graph.get("mode") == "none" else capture_sizes(limit))
+    seqs, tokens = _whole(settings["max_num_seqs"]), _whole(settings["max_num_batched_tokens"])
+    largest = min(limit, 2 * seqs, tokens)
+    sizes = {*capture_sizes(largest), *(full for full in (seqs, tokens) if full <= largest)}
+    graph.setdefault("capture_sizes", () if graph.get("mode") == "none" else tuple(sorted(sizes)))
     return graph
 
 
@@ -106,5 +108,8 @@ def _whole(value: object) -> int:
 
 
 def capture_sizes(largest: int) -> tuple[int, ...]:
-    """Token counts up to `largest` that vLLM 0.32 captures: 1, 2, 4, multiples of 8 below 256, of 16 from there on."""
+    """Token counts up to `largest` that vLLM 0.32 captures: 1, 2, 4, multiples of 8 below 256, of 16 from there on.
+
+    By default it captures a full batch too, of `max_num_seqs` or of `max_num_batched_tokens`, if that is not larger.
+    """
     return tuple(size for size in (1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16)) if size <= largest)
