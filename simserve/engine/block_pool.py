@@ -11,13 +11,13 @@ Source of the rules: vLLM 0.32, v1/core/block_pool.py and v1/core/kv_cache_manag
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from simserve.engine.prefix import Branch
 from simserve.engine.request import NO_PIECES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from simserve.engine.request import Request
 
@@ -34,9 +34,8 @@ class Run:
 
     __slots__ = ("branch", "end", "entries", "holds", "start")
 
-    def __init__(self, branch: Branch | None, start: int, end: int) -> None:
+    def __init__(self, branch: Branch, start: int, end: int) -> None:
         self.branch = branch
-        """None for text that nobody can look for."""
         self.start = start
         self.end = end
         self.holds: dict[tuple[int, int], int] = {}
@@ -82,11 +81,15 @@ class Run:
 
 
 class Entry:
-    """Cached blocks that nobody holds, at one place in the order of eviction; eaten from the end of the last part."""
+    """Cached blocks that nobody holds, at one place in the order of eviction; eaten from the end of the last part.
+
+    `run` is None for texts that nobody will ever look for: their blocks only wait for their turn to be evicted, and a
+    number of them is all there is to know.
+    """
 
     __slots__ = ("parts", "run")
 
-    def __init__(self, run: Run, parts: list[tuple[int, int]]) -> None:
+    def __init__(self, run: Run | None, parts: list[tuple[int, int]]) -> None:
         self.run = run
         self.parts = parts
 
@@ -112,6 +115,26 @@ class Hit:
 MISS = Hit([], 0, 0)
 
 
+class PoolObserver(Protocol):
+    """Told what becomes of cached text, for those who need block numbers: the pool itself only counts.
+
+    What a running request holds beyond its cached text can be read from it at any time. With an observer all text keeps
+    its place in the trie, so that each block has a name: a run and an index.
+    """
+
+    def hit(self, request: Request, pieces: Sequence[Piece]) -> None:
+        """The request holds cached blocks that it looked up."""
+
+    def entered(self, request: Request, run: Run, start: int, end: int) -> None:
+        """The request's blocks `[start, end)` are cached now, as those of `run`."""
+
+    def released(self, request: Request, num_cached_blocks: int) -> None:
+        """The request holds nothing any more; its first blocks stay cached, the others are anyone's."""
+
+    def evicted(self, run: Run, start: int, end: int) -> None:
+        """The blocks `[start, end)` of a run are anyone's."""
+
+
 class BlockPool:
     """KV blocks of one replica: how many are free, what is cached in them, and who may evict whom.
 
@@ -119,7 +142,13 @@ class BlockPool:
     now (something was released) or might hit more (something was entered).
     """
 
-    def __init__(self, num_gpu_blocks: int, block_size: int, enable_prefix_caching: bool = True) -> None:
+    def __init__(
+        self,
+        num_gpu_blocks: int,
+        block_size: int,
+        enable_prefix_caching: bool = True,
+        observer: PoolObserver | None = None,
+    ) -> None:
         self.num_blocks = num_gpu_blocks - 1
         self.block_size = block_size
         self.enable_prefix_caching = enable_prefix_caching
@@ -128,6 +157,9 @@ class BlockPool:
         self.num_entered = 0
         self.version = 0
         self._eviction_order: OrderedDict[Entry, None] = OrderedDict()
+        self._nameless: Entry | None = None
+        """The last entry, if it stands for text that nobody will look for: any more of it can join."""
+        self._observer = observer
 
     @property
     def usage(self) -> float:
@@ -149,27 +181,26 @@ class BlockPool:
 
     def _evict(self, num_blocks: int) -> None:
         order = self._eviction_order
-        while True:
+        while num_blocks:
             entry = next(iter(order))
-            start, end = entry.parts[-1]
-            cut = end - num_blocks
+            parts, run = entry.parts, entry.run
+            start, end = parts[-1]
+            cut = max(start, end - num_blocks)
+            num_blocks -= end - cut
+            self.num_entered -= end - cut
+            if run is not None:
+                self._forget(run, cut, end)
             if cut > start:
-                entry.parts[-1] = (start, cut)
-                self._forget(entry.run, cut, end)
+                parts[-1] = (start, cut)
                 return
-            entry.parts.pop()
-            self._forget(entry.run, start, end)
-            if not entry.parts:
+            parts.pop()
+            if not parts:
                 del order[entry]
                 self._drop(entry)
-            num_blocks -= end - start
-            if not num_blocks:
-                return
 
     def _forget(self, run: Run, start: int, end: int) -> None:
-        """The blocks `[start, end)` of a run lose their hash."""
-        self.num_entered -= end - start
-        copies = run.branch.copies if run.branch is not None else None
+        """The blocks `[start, end)` of a run lose their hash; other copies of them keep it."""
+        copies = run.branch.copies
         if copies:
             for index in range(start, end):
                 if index in copies:
@@ -177,13 +208,18 @@ class BlockPool:
                     copies[index].remove(run)
                     if len(copies[index]) == 1:
                         del copies[index]
+        if self._observer is not None:
+            self._observer.evicted(run, start, end)
 
-    @staticmethod
-    def _drop(entry: Entry) -> None:
+    def _drop(self, entry: Entry) -> None:
         """An entry is empty: forget it, and its run if nothing of that is left."""
         run = entry.run
+        if run is None:
+            if entry is self._nameless:
+                self._nameless = None
+            return
         run.entries.remove(entry)
-        if run.branch is not None and not run.entries and not run.holds:
+        if not run.entries and not run.holds:
             run.branch.runs.remove(run)
 
     # -- the prefix cache ----------------------------------------------------------------------------------------------------------------
@@ -232,6 +268,8 @@ class BlockPool:
         self.num_free -= hit.num_free
         request.pieces = hit.pieces
         request.num_entered_blocks = request.num_hashed_blocks = hit.num_blocks
+        if self._observer is not None:
+            self._observer.hit(request, hit.pieces)
 
     def _take_back(self, run: Run, start: int, end: int) -> None:
         """The blocks `[start, end)` of a run no longer wait to be evicted, where they did."""
@@ -285,6 +323,8 @@ class BlockPool:
                 if index in branch.copies:
                     branch.copies[index].append(run)
                     self.num_entered -= 1
+        if self._observer is not None:
+            self._observer.entered(request, run, start, end)
 
     @staticmethod
     def _note_copies(branch: Branch, start: int, end: int, writing: Run | None) -> None:
@@ -313,32 +353,31 @@ class BlockPool:
         self.num_free += num_unhashed
         num_entered = request.num_entered_blocks
         if num_hashed > num_entered:
-            if may_return or request.is_awaited or not self._is_private(request, num_entered):
+            if may_return or request.is_awaited or self._observer is not None or not _is_private(request, num_entered):
                 request.own_branch()
                 self.enter(request, num_hashed)
-            else:  # nobody will ever look for it: it only waits to be evicted
-                self.num_entered += num_hashed - num_entered
-                self._let_wait(Run(None, num_entered, num_hashed), [(num_entered, num_hashed)])
-        if not request.pieces and not may_return:
-            return
-        pieces = self._joined(request.pieces) if len(request.pieces) > 1 else request.pieces
-        for run, start, end in reversed(pieces):
-            freed = run.let_go(start, end)
-            if freed:
-                self._let_wait(run, freed)
-        request.pieces = NO_PIECES
-        request.writing = None
+            else:
+                self._let_wait_nameless(num_hashed - num_entered)
+        if request.pieces:
+            pieces = self._joined(request.pieces) if len(request.pieces) > 1 else request.pieces
+            for run, start, end in reversed(pieces):
+                freed = run.let_go(start, end)
+                if freed:
+                    self._let_wait(run, freed)
+            request.pieces = NO_PIECES
+            request.writing = None
         request.num_blocks = request.num_hashed_blocks = request.num_entered_blocks = 0
+        if self._observer is not None:
+            self._observer.released(request, num_hashed)
 
-    @staticmethod
-    def _joined(pieces: list[Piece]) -> list[Piece]:
+    def _joined(self, pieces: list[Piece]) -> list[Piece]:
         """The same pieces, with the last ones made one run where they are one text that nobody else holds a part of.
 
         They would follow each other in the order of eviction anyway. A chat stays one run however many turns it has.
         """
         last, _, end = pieces[-1]
         branch, first = last.branch, len(pieces)
-        if branch is None or branch.copies:
+        if branch.copies or self._observer is not None:
             return pieces
         for run, start, stop in reversed(pieces):
             if run.branch is not branch or run.entries or run.holds != {(start, stop): 1}:
@@ -354,19 +393,25 @@ class BlockPool:
         branch.runs.append(whole)
         return [*pieces[:first], (whole, start, end)]
 
-    @staticmethod
-    def _is_private(request: Request, start: int) -> bool:
-        """Whether the blocks of a request from `start` on are its own text, of which nothing is cached yet."""
-        path = request.path
-        return not path or (len(path) < 2 or path[-2][1] <= start) and not path[-1][0].runs
-
     def _let_wait(self, run: Run, parts: list[tuple[int, int]]) -> None:
         """Nobody holds these blocks of a run any more: they are last in the order of eviction."""
         entry = Entry(run, parts)
         run.entries.append(entry)
         self._eviction_order[entry] = None
+        self._nameless = None
         for start, end in parts:
             self.num_free += end - start
+
+    def _let_wait_nameless(self, num_blocks: int) -> None:
+        """Cached text that nobody will ever look for."""
+        self.num_entered += num_blocks
+        self.num_free += num_blocks
+        entry = self._nameless
+        if entry is None:
+            entry = self._nameless = Entry(None, [(0, num_blocks)])
+            self._eviction_order[entry] = None
+        else:
+            entry.parts[-1] = (0, entry.parts[-1][1] + num_blocks)
 
     # -- for laws and traces -------------------------------------------------------------------------------------------------------------
 
@@ -379,3 +424,9 @@ class BlockPool:
         hashed = sum(b - a for entry in self._eviction_order for a, b in entry.parts)
         assert 0 <= self.num_unhashed <= self.num_free <= self.num_blocks, "free blocks out of range"
         assert self.num_free == self.num_unhashed + hashed, "free blocks are neither hashed nor unhashed"
+
+
+def _is_private(request: Request, start: int) -> bool:
+    """Whether the blocks of a request from `start` on are its own text, of which nothing is cached yet."""
+    path = request.path
+    return not path or ((len(path) == 1 or path[-2][1] <= start) and not path[-1][0].runs)

@@ -64,6 +64,8 @@ class Replica:
         """When the next step can be decided: A_{k+1}."""
         self._end = 0
         """When the GPU finishes the step decided last: E_k."""
+        self._pace = 0
+        """GPU time of the last pure-decode step: too short a run is not worth being worked out."""
         self._in_flight: StepPlan | None = None
         """Asynchronous: the plan decided last, if it has tokens."""
         self._run: EqualSteps | None = None
@@ -120,7 +122,7 @@ class Replica:
             elif at >= env.peek():
                 yield self._sleep_until(at)
             plan = self._step(at)
-            if self._skip:
+            if self._skip and self._ready + (SHORTEST_RUN - 1) * self._pace < env.peek():
                 run = self._equal_steps(plan)
                 if run is not None:
                     yield from self._skip_over(run)
@@ -147,6 +149,7 @@ class Replica:
             cpu, gpu, latency, padded = self.cost.step(chunks, num_decodes, plan.context, num_decodes + len(chunks))
         elif num_decodes:
             cpu, gpu, latency, padded = self._decode_cost(num_decodes).at(plan.context)
+            self._pace = gpu
         else:
             self._pass_over(plan, at)
             return plan
@@ -242,12 +245,9 @@ class Replica:
         decoding = self.scheduler.decoding
         cost = self._decode_cost(decoding.count)
         context = decoding.context + decoding.count
-        peek = self.env.peek()
-        if self._ready + (SHORTEST_RUN - 1) * cost.at(context).gpu >= peek:
-            return None
         update = self.cost.update if self._asynchronous else None
         run = equal_steps(cost, decoding.count, context, num_steps, self._ready, self._end, update)
-        if run is None or run.num_steps < SHORTEST_RUN or run.boundaries.at(SHORTEST_RUN - 2) >= peek:
+        if run is None or run.num_steps < SHORTEST_RUN or run.boundaries.at(SHORTEST_RUN - 2) >= self.env.peek():
             return None
         return run
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simserve.engine.block_pool import BlockPool, Hit
+from simserve.engine.block_pool import BlockPool, Hit, PoolObserver
 from simserve.engine.decoding import DecodingSet
 from simserve.engine.plan import Chunk, StepPlan
 from simserve.engine.queues import QUEUES
@@ -45,11 +45,11 @@ class SchedulerConfig:
 
 
 class Scheduler:
-    """The `vllm_v1` policy over one block pool."""
+    """The `vllm_v1` policy over one block pool, which `observer` may watch."""
 
-    def __init__(self, config: SchedulerConfig) -> None:
+    def __init__(self, config: SchedulerConfig, observer: PoolObserver | None = None) -> None:
         self.config = config
-        self.pool = BlockPool(config.num_gpu_blocks, config.block_size, config.enable_prefix_caching)
+        self.pool = BlockPool(config.num_gpu_blocks, config.block_size, config.enable_prefix_caching, observer)
         self.decoding = DecodingSet(config.block_size)
         self.waiting = QUEUES[config.scheduling_policy]()
         self.running: dict[Request, None] = {}
