@@ -1,7 +1,5 @@
 """Operators one by one: what they move and compute, what binds them, and the curves their times are read from."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -176,7 +174,7 @@ def test_format_without_a_path_is_refused() -> None:
 def test_pairs_are_counted_query_by_query(new: int, history: int, window: int) -> None:
     full = Attention(8, 1, 1, 1, 0, None, "bf16")
     assert full.pairs(new, history) == sum(history + i + 1 for i in range(new))
-    assert replace(full, window=window).pairs(new, history) == sum(min(window, history + i + 1) for i in range(new))
+    assert full._replace(window=window).pairs(new, history) == sum(min(window, history + i + 1) for i in range(new))
 
 
 def test_prefill_attention_sees_its_history() -> None:

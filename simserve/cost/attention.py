@@ -5,7 +5,7 @@ reads, which is what lets the engine add up a run of steps in closed form.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,8 +32,7 @@ _MOST_REMEMBERED = 2**14
 """Chunks whose work is kept, since many are alike."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attention:
+class Attention(NamedTuple):
     """Work of one attention layer on one GPU.
 
     `heads`: query heads; `kv_bytes`: KV cache of one token; `pair_flops`: FLOPs of one (query, key) pair in prefill;

@@ -22,7 +22,8 @@ def step_time_breakdown(forward: Forward, policy: GraphPolicy, steps: Mapping[st
 
     `steps` has columns prefill_tokens, decodes, context_tokens (of the first step of a row), steps, start, end and
     gpu_time. All groups but `host` add up to the GPU's time. Chunks are not in the log, so `attention_prefill` is what
-    the other groups leave of the GPU's time, and a prompt step is taken to sample one row more than its decodes.
+    the other groups leave of the GPU's time, what decodes lose beside chunks included, and a prompt step is taken to
+    sample one row more than its decodes.
     """
     prefill, decodes, repeat = (steps[name].astype(np.int64) for name in ("prefill_tokens", "decodes", "steps"))
     has_prefill = prefill > 0

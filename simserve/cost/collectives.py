@@ -1,6 +1,6 @@
 """Time of a collective among the GPUs of one replica, as a function of the message each rank holds."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,8 +8,7 @@ from simserve.cost.curve import FloatArray, LogLogCurve
 from simserve.spec.hardware import AllReduceSpec
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveTime:
+class CollectiveTime(NamedTuple):
     """Seconds of one collective against bytes of its message.
 
     `measured` as far as it goes, the first time below its first point, `bus_bandwidth` (B/s, as nccl-tests define it)

@@ -1,7 +1,7 @@
 """Curves through measured points: straight lines in log-log, read at many sizes at once."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class LogLogCurve:
+class LogLogCurve(NamedTuple):
     """Straight lines in log-log between points of ascending `sizes`, flat outside."""
 
     sizes: tuple[float, ...]

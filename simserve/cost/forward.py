@@ -5,7 +5,7 @@ Everything here depends on row counts alone and is computed for many of them at 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,7 @@ OperatorTicks = dict[TokenOperator, IntArray]
 """Ticks of operators for each of some row counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchTicks:
+class LaunchTicks(NamedTuple):
     """CPU ticks to launch one kernel, and to replay one CUDA graph."""
 
     kernel: int

@@ -7,7 +7,6 @@ term is linear in the time of one attention kernel, which is all that changes wh
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
@@ -24,8 +23,7 @@ class GraphMode(Enum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class GraphPolicy:
+class GraphPolicy(NamedTuple):
     """Which graph a step uses (vLLM 0.32, vllm/v1/cudagraph_dispatcher.py).
 
     `sizes`: captured sizes; a step is padded to the next one, and has no graph above the last. `decode` and `mixed`:
@@ -96,7 +94,7 @@ class Line(NamedTuple, Generic[Ticks]):
 class LaunchTotals(NamedTuple, Generic[Ticks]):
     """Sums over a stretch of launches, and the lines whose maximum is its end, counted from its first launch.
 
-    Lines come in the order of the launches: each has less attention before its end than the one before it.
+    Lines come in the order of their launches: each has less attention still to come than the one before it.
     """
 
     cpu: int

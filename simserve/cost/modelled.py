@@ -1,9 +1,8 @@
 """Step cost from the operators of the model on the GPU of the scenario, compiled for each batch size it meets."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +15,7 @@ from simserve.cost.launch import GraphMode, GraphPolicy, Launch, LaunchTotals, L
 from simserve.cost.step import UNBOUNDED, DecodeCost, Piece, StepTime
 
 
-@dataclass(frozen=True, slots=True)
-class HostTicks:
+class HostTicks(NamedTuple):
     """Engine-core CPU ticks of a step: before its first launch, for each sequence (before it too), and afterwards.
 
     `after` is what lies between the end of the GPU's work and the tokens being known. A synchronous engine waits for

@@ -6,7 +6,6 @@ its rows reach, and the kernel's floor (roofline: Williams et al., CACM 2009).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -69,8 +68,7 @@ def kernel_over(operator: TokenOperator, rows: int, device: Device) -> Kernel:
     return Kernel(operator.name, operator.group, moved, flops, ticks, bound)
 
 
-@dataclass(frozen=True, slots=True)
-class Linear:
+class Linear(NamedTuple):
     """A GEMM of `rows` x `inputs` by `inputs` x `outputs`: weights stored in `dtype`, multiplied in `compute`."""
 
     name: str
@@ -91,8 +89,7 @@ class Linear:
         return Work(moved, flops, {"memory": memory, "compute": compute, "floor": device.gemm_floor})
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertLinear:
+class ExpertLinear(NamedTuple):
     """The same GEMM in each of `experts` experts, every token going to `per_token` of them. `weight_bytes`: one expert.
 
     Only experts that some token chose are read. With uniform routing an expert is left out by one token with
@@ -128,8 +125,7 @@ class ExpertLinear:
         return Work(moved, flops, {"memory": memory, "compute": compute, "floor": device.gemm_floor})
 
 
-@dataclass(frozen=True, slots=True)
-class Elementwise:
+class Elementwise(NamedTuple):
     """Norm, rope, activation, gather or sampler: moves `bytes_per_row`, computes next to nothing."""
 
     name: str
@@ -143,8 +139,7 @@ class Elementwise:
         return Work(moved, np.zeros_like(moved), {"memory": memory, "floor": device.kernel_floor})
 
 
-@dataclass(frozen=True, slots=True)
-class Collective:
+class Collective(NamedTuple):
     """All-reduce or all-gather of `bytes_per_row` a row among the GPUs of the replica."""
 
     name: str

@@ -7,8 +7,8 @@ copied.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import gcd
+from typing import NamedTuple
 
 from simserve.cost.attention import Attention
 from simserve.cost.collectives import CollectiveTime
@@ -32,8 +32,7 @@ _LOGIT_BYTES = 16
 """fp32 logits are written, scaled, normalised and sampled: four passes of four bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(NamedTuple):
     """One transformer layer: the operators before its attention, the attention, the operators after it."""
 
     before: tuple[TokenOperator, ...]
@@ -41,8 +40,7 @@ class Layer:
     after: tuple[TokenOperator, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardShape:
+class ForwardShape(NamedTuple):
     """A forward pass: `embed`, the layers of each (repeat, layers) in turn, `norm`, then `head` on the sampled rows."""
 
     embed: tuple[TokenOperator, ...]
@@ -59,8 +57,10 @@ class ForwardShape:
     def body(self) -> Counter[TokenOperator]:
         """How often each operator from `embed` to `norm` runs."""
         counts = Counter(self.embed + self.norm)
-        for layer in self.each_layer():
-            counts.update(layer.before + layer.after)
+        for repeat, layers in self.layers:
+            for layer in layers:
+                for operator in layer.before + layer.after:
+                    counts[operator] += repeat
         return counts
 
     @property
@@ -74,8 +74,7 @@ class ForwardShape:
         return next((layer.attention for layer in self.each_layer() if layer.attention.window is not None), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Sharding:
+class Sharding(NamedTuple):
     """GPUs of the tensor-parallel group, their collectives (None on one GPU), the formats they compute in."""
 
     ranks: int
