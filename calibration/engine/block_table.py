@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from simserve.engine.block_pool import Piece, Run
@@ -23,7 +25,7 @@ NULL_BLOCK = 0
 
 
 class BlockTable:
-    """Observer of one pool.
+    """The `PoolObserver` of one pool.
 
     `numbers[seat_of[request]]` are the block numbers of a running request, of which the first `num_blocks[seat]` are
     valid. `num_computed[seat]` tokens of it have been executed, not only scheduled.
@@ -90,7 +92,7 @@ class BlockTable:
 
     # -- what the pool reports -----------------------------------------------------------------------------------------
 
-    def hit(self, request: Request, pieces: list[Piece]) -> None:
+    def hit(self, request: Request, pieces: Sequence[Piece]) -> None:
         """An admitted request begins with cached blocks."""
         seat = self._seat(request)
         for run, start, end in pieces:
@@ -106,14 +108,14 @@ class BlockTable:
         numbers = self.numbers[seat, start:end].tolist()
         self._runs.setdefault(run, {}).update(zip(range(start, end), numbers, strict=True))
 
-    def released(self, request: Request, num_cached: int) -> None:
+    def released(self, request: Request, num_cached_blocks: int) -> None:
         """A request is finished or preempted."""
         seat = self.seat_of.pop(request, None)
         if seat is None:
             return
         row = self.numbers[seat, : self.num_blocks[seat]].tolist()
-        self._free += row[num_cached:]
-        self.stale.update(row[self.num_computed[seat] // self.block_size : num_cached])
+        self._free += row[num_cached_blocks:]
+        self.stale.update(row[self.num_computed[seat] // self.block_size : num_cached_blocks])
         self._free_seats.append(seat)
 
     def evicted(self, run: Run, start: int, end: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 from workloads import random_workload
 
 from calibration.engine.block_table import NULL_BLOCK, BlockTable
-from calibration.engine.observed_pool import ObservedBlockPool
+from simserve.engine.block_pool import BlockPool
 from simserve.engine.plan import StepPlan
 from simserve.engine.request import Request
 from simserve.validation.recording import Json, SchedulerWorkload, parse_workload
@@ -27,8 +27,8 @@ class SymbolicEngine(Replay):
         super().__init__(workload)
         config = self.scheduler.config
         self.table = BlockTable(config.num_gpu_blocks, config.block_size, config.max_num_seqs, config.max_model_len)
-        self.scheduler.pool = ObservedBlockPool(
-            config.num_gpu_blocks, config.block_size, config.enable_prefix_caching, self.table
+        self.scheduler.pool = BlockPool(
+            config.num_gpu_blocks, config.block_size, config.enable_prefix_caching, observer=self.table
         )
         self.texts = texts(workload)
         self.cache: dict[tuple[int, int], int] = {}
