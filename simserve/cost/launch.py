@@ -134,14 +134,15 @@ def totals_of_one(totals: LaunchTotals[IntArray], index: int, least: tuple[int, 
     never will be, as they rise faster.
     """
     cpu, gpu, full, window, lines = totals
+    least_full, least_window = least
     critical: list[Line[int]] = []
     highest = -1
-    for bases, *attention in lines:
+    for bases, more_full, more_window in lines:
         base = bases.item(index)
-        height = base + attention[0] * least[0] + attention[1] * least[1]
+        height = base + more_full * least_full + more_window * least_window
         if height > highest:
             highest = height
-            critical.append(Line(base, *attention))
+            critical.append(Line(base, more_full, more_window))
     return LaunchTotals(cpu, gpu.item(index), full, window, tuple(critical))
 
 

@@ -1,6 +1,6 @@
 """Step cost from the operators of the model on the GPU of the scenario, compiled for each batch size it meets."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from simserve.cost.breakdown import step_time_breakdown
 from simserve.cost.curve import IntArray
 from simserve.cost.forward import Forward
 from simserve.cost.kernels import Batch, StepLaunch, launches_of_step
-from simserve.cost.launch import GraphMode, GraphPolicy, Launch, LaunchTotals, Line, launch_totals, totals_of_one
+from simserve.cost.launch import GraphMode, GraphPolicy, Launch, LaunchTotals, launch_totals, totals_of_one
 from simserve.cost.step import UNBOUNDED, DecodeCost, Piece, StepTime
 
 
@@ -138,7 +138,7 @@ class ModelledStepCost:
     def _compile_head(self, rows: int) -> tuple[int, int, int]:
         """CPU ticks of the head and of the host after it, GPU ticks of the head, and its end on an idle GPU."""
         head = self._head[rows]
-        part = head.cpu + self.host.after, head.gpu, max(line.base for line in head.critical)
+        part = head.cpu + self.host.after, head.gpu, head.critical[0].base
         self._heads[rows] = part
         return part
 
@@ -146,26 +146,42 @@ class ModelledStepCost:
         (cpu, gpu, full_layers, window_layers, lines), padded = self._body(num_decodes, decode_only=True)
         head_cpu, head_gpu, head_end = self._compile_head(num_decodes)
         sequences = self.host.per_sequence * num_decodes
-        flat = [(UNBOUNDED, 0, 0)]
-        full = self.forward.full.decode_pieces(num_decodes) if self.forward.full else flat
-        window = self.forward.window.decode_pieces(num_decodes) if self.forward.window else flat
+        full = self._full.decode_pieces(num_decodes) if self._full else _NO_ATTENTION
+        window = self._window.decode_pieces(num_decodes) if self._window else _NO_ATTENTION
         pieces: list[Piece] = []
         start = 0
-        for until in sorted({piece[0] for piece in full + window}):
-            x, y = (next(piece[1:] for piece in side if start <= piece[0]) for side in (full, window))
-            base, slope = _along(Line(gpu + head_gpu, full_layers, window_layers), x, y)
-            ends = [_along(line, x, y) for line in lines]
-            ends = [(sequences + head_gpu + end, rise) for end, rise in ends] + [(sequences + cpu + head_end, 0)]
+        for until, x, y in _common_pieces(full, window):
+            base, slope = _along((gpu + head_gpu, full_layers, window_layers), x, y)
+            ends = [_along((sequences + head_gpu + line.base, line.full, line.window), x, y) for line in lines]
+            ends.append((sequences + cpu + head_end, 0))
             pieces += [Piece(stop, base, slope, *end) for stop, end in _upper_envelope(ends, start, until)]
             start = until + 1
         return DecodeCost(sequences + cpu + head_cpu, padded > 0, padded, tuple(pieces))
 
 
-def _along(line: Line[int], full: tuple[int, int], window: tuple[int, int]) -> tuple[int, int]:
-    """(base, slope) in the context, of a line whose attentions are themselves (base, slope) in it."""
+_NO_ATTENTION = [(UNBOUNDED, 0, 0)]
+
+
+def _common_pieces(
+    full: list[tuple[int, int, int]], window: list[tuple[int, int, int]]
+) -> Iterator[tuple[int, tuple[int, int], tuple[int, int]]]:
+    """(until, (base, slope), (base, slope)) of two functions given as (until, base, slope) pieces up to UNBOUNDED."""
+    i = j = 0
+    until = -1
+    while until < UNBOUNDED:
+        x, y = full[i], window[j]
+        until = min(x[0], y[0])
+        yield until, x[1:], y[1:]
+        i += x[0] == until
+        j += y[0] == until
+
+
+def _along(line: tuple[int, int, int], full: tuple[int, int], window: tuple[int, int]) -> tuple[int, int]:
+    """(base, slope) in the context, of a `Line` whose attentions are themselves (base, slope) in it."""
+    base, full_layers, window_layers = line
     return (
-        line.base + line.full * full[0] + line.window * window[0],
-        line.full * full[1] + line.window * window[1],
+        base + full_layers * full[0] + window_layers * window[0],
+        full_layers * full[1] + window_layers * window[1],
     )
 
 
