@@ -65,9 +65,10 @@ def test_wheel_carries_profiles_models_gallery_types_and_licence(wheel: Path) ->
     for kind in ("hardware_profiles", "scenarios"):
         files = {path.relative_to(ROOT) for path in (ROOT / kind).rglob("*") if path.is_file()}
         assert {f"simserve/{path.as_posix()}" for path in files} <= names
-    models = {f"simserve/models/{path.name}" for path in (ROOT / "simserve" / "models").glob("*.json")}
-    assert models
-    assert models | {"simserve/py.typed"} <= names
+    package = {path.relative_to(ROOT).as_posix() for path in (ROOT / "simserve").rglob("*") if path.is_file()}
+    package = {name for name in package if "__pycache__" not in name}
+    assert "simserve/models/llama-3.1-8b.json" in package
+    assert package <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.startswith(("tests/", "shared/"))]
 
