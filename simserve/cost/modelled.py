@@ -30,6 +30,9 @@ class HostTicks(NamedTuple):
 _TOGETHER = 2048
 """Row counts whose sums are computed at once: one pass over the operators costs hardly more than for a single count."""
 
+_NO_ATTENTION = [(UNBOUNDED, 0, 0)]
+"""Pieces of a kind of attention that the model has not."""
+
 
 class TotalsTable:
     """Sums of a part of the step by its number of rows, computed block by block as they are asked for."""
@@ -157,9 +160,6 @@ class ModelledStepCost:
             pieces += [Piece(stop, base, slope, *end) for stop, end in _upper_envelope(ends, start, until)]
             start = until + 1
         return DecodeCost(sequences + cpu + head_cpu, padded > 0, padded, tuple(pieces))
-
-
-_NO_ATTENTION = [(UNBOUNDED, 0, 0)]
 
 
 def _common_pieces(
