@@ -58,7 +58,7 @@ class Simulation:
         skip = self.scenario.run.resolution == "runs"
         scheduler = Scheduler(scheduler_config(self.scenario, self.ledger.num_gpu_blocks))
         alone = self.scenario.cluster.replicas == 1
-        return Replica(self.clock, scheduler, self.cost, skip, listener, alone)
+        return Replica(self.clock, scheduler, self.cost, skip_equal_steps=skip, listener=listener, alone=alone)
 
     def _prompts(self) -> Prompts | None:
         """Where prompts hang in the prefix trie; None where nothing is shared or nothing is cached."""
@@ -82,16 +82,12 @@ class Simulation:
         return self._result(horizon)
 
     def _result(self, horizon: int) -> Result:
-        delays = front_end_delay(self.front_end, self.workload)
-        sent = self.clients.arrival
+        at = self.clients.arrival
+        sent = records.Sent(
+            np.where(at < horizon, at, -1), front_end_delay(self.front_end, self.workload), self.front_end.delivery
+        )
         requests = records.request_columns(
-            self.workload,
-            np.where(sent < horizon, sent, -1),
-            delays,
-            self.front_end.delivery,
-            self.replicas,
-            self.cluster.rejected,
-            self.scenario.engine.max_model_len,
+            self.workload, sent, self.replicas, self.cluster.rejected, self.scenario.engine.max_model_len
         )
         steps = records.step_columns([records.step_rows(replica) for replica in self.replicas])
         return Result(

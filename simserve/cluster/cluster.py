@@ -7,7 +7,6 @@ from simserve.cluster.router import Router
 from simserve.engine.replica import Replica
 from simserve.engine.request import Request
 
-
 Arrival = tuple[int, int, int, int, int, int, int]
 """A request as it reaches the fleet: row, input_len, output_len, max_tokens, priority, prefix_group, prefix_len."""
 
@@ -45,7 +44,7 @@ class Cluster:
         if max_tokens > room:
             max_tokens = room
             output_len = min(output_len, room)
-        request = Request(row, int(self._env.now), input_len, output_len, max_tokens, priority)
+        request = Request(row, int(self._env.now), input_len, output_len, max_tokens, priority=priority)
         if self._prompts is not None:
             self._prompts.place(request, row, index, group, prefix_len)
         self.replicas[index].receive(request)

@@ -1,7 +1,7 @@
 """From the logs of the replicas to the columns of a result."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,58 +61,60 @@ def gap_columns(replicas: Sequence[Replica]) -> Columns:
     return {name: np.concatenate([columns[name] for columns in gaps]) for name in GAP_FIELDS}
 
 
+class Sent(NamedTuple):
+    """What the clients did, in ticks: when each request was sent (-1: never), how long it took to reach the engine, and
+    how long tokens take back.
+    """
+
+    at: IntArray
+    delays: IntArray
+    delivery: int
+
+
 def request_columns(
-    workload: Workload,
-    arrival: IntArray,
-    delays: IntArray,
-    delivery: int,
-    replicas: Sequence[Replica],
-    rejected: Sequence[int],
-    max_model_len: int,
+    workload: Workload, sent: Sent, replicas: Sequence[Replica], rejected: Sequence[int], max_model_len: int
 ) -> Columns:
-    """One row per request of the workload. `arrival` is at the client, -1 for what was never sent."""
-    size = len(workload)
-    whole = {name: np.full(size, -1, dtype=np.int64) for name in ("replica", "first_step", "last_step")}
-    counts = {name: np.zeros(size, dtype=np.int64) for name in ("output_len", "cached_len", "num_preemptions")}
-    times = {name: np.full(size, np.nan) for name in ("scheduled", "first_token", "finish")}
-    status = np.full(size, UNFINISHED, dtype=np.int8)
-    status[np.asarray(rejected, dtype=np.int64)] = REJECTED
-    full_output = np.minimum(workload.output_len, max_model_len - workload.input_len)
+    """One row per request of the workload."""
+    columns = _blank(len(workload))
+    columns["status"][np.asarray(rejected, dtype=np.int64)] = REJECTED
+    whole_answer = np.minimum(workload.output_len, max_model_len - workload.input_len)
     for index, replica in enumerate(replicas):
-        token_times = TokenTimes(step_rows(replica))
+        times = TokenTimes(step_rows(replica))
         done = _columns(replica.log.finishes, FINISH_FIELDS)
-        rows = done["request_id"]
-        status[rows] = COMPLETED
-        counts["output_len"][rows] = full_output[rows]
-        times["finish"][rows] = to_seconds(token_times.at(done["last_step"]) + delivery)
-        left = _unfinished(replica)
-        counts["output_len"][left["request_id"]] = left["output_len"]
-        for columns in (done, left):
-            rows = columns["request_id"]
-            whole["replica"][rows] = index
-            for name, target in (*whole.items(), *counts.items()):
-                if name in columns and name != "output_len":
-                    target[rows] = columns[name]
-            for name, step, ticks in (
-                ("scheduled", columns["scheduled"], token_times.start),
-                ("first_token", columns["first_step"], lambda step: token_times.at(step) + delivery),
-            ):
-                there = step >= 0
-                times[name][rows[there]] = to_seconds(ticks(step[there]))
-    sent = arrival >= 0
-    return {
-        "request_id": np.arange(size),
+        done["output_len"] = whole_answer[done["request_id"]]
+        _fill(columns, index, done, times, sent.delivery)
+        columns["status"][done["request_id"]] = COMPLETED
+        columns["finish"][done["request_id"]] = to_seconds(times.at(done["last_step"]) + sent.delivery)
+        _fill(columns, index, _unfinished(replica), times, sent.delivery)
+    was_sent = sent.at >= 0
+    return columns | {
         "class_index": workload.class_index,
         "session": workload.session,
         "turn": workload.turn,
-        "arrival": np.where(sent, to_seconds(arrival), np.nan),
-        "engine_arrival": np.where(sent, to_seconds(arrival + delays), np.nan),
+        "arrival": np.where(was_sent, to_seconds(sent.at), np.nan),
+        "engine_arrival": np.where(was_sent, to_seconds(sent.at + sent.delays), np.nan),
         "input_len": workload.input_len,
-        "status": status,
-        **whole,
-        **counts,
-        **times,
     }
+
+
+def _blank(size: int) -> Columns:
+    """Requests that nothing has happened to."""
+    columns: Columns = {"request_id": np.arange(size), "status": np.full(size, UNFINISHED, dtype=np.int8)}
+    columns |= {name: np.full(size, np.nan) for name in ("scheduled", "first_token", "finish")}
+    columns |= {name: np.zeros(size, dtype=np.int64) for name in ("output_len", "cached_len", "num_preemptions")}
+    return columns | {name: np.full(size, -1, dtype=np.int64) for name in ("replica", "first_step", "last_step")}
+
+
+def _fill(columns: Columns, replica: int, log: dict[str, IntArray], times: TokenTimes, delivery: int) -> None:
+    """Enter what one replica knows of some requests."""
+    rows = log["request_id"]
+    columns["replica"][rows] = replica
+    for name in ("first_step", "last_step", "cached_len", "num_preemptions", "output_len"):
+        columns[name][rows] = log[name]
+    started = log["scheduled"] >= 0
+    columns["scheduled"][rows[started]] = to_seconds(times.start(log["scheduled"][started]))
+    spoke = log["first_step"] >= 0
+    columns["first_token"][rows[spoke]] = to_seconds(times.at(log["first_step"][spoke]) + delivery)
 
 
 def _unfinished(replica: Replica) -> dict[str, IntArray]:

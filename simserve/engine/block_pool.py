@@ -1,9 +1,9 @@
 """The KV block pool of one replica, with vLLM's prefix cache and its order of eviction, and no object per block.
 
-vLLM keeps one queue of free blocks. Two facts, proven on recorded traces, make it small: the queue always reads [blocks without a
-hash][hashed blocks, least recently released first], and blocks without a hash are interchangeable. So a *count* stands for the first part
-and an ordered set of `Entry`s, stretches of cached text, for the second. A request releases its blocks tail first, so an entry is eaten
-from its end and what is left of a cached text is a prefix.
+vLLM keeps one queue of free blocks. Two facts, proven on recorded traces, make it small: the queue always reads [blocks
+without a hash][hashed blocks, least recently released first], and blocks without a hash are interchangeable. So a
+*count* stands for the first part and an ordered set of `Entry`s, stretches of cached text, for the second. A request
+releases its blocks tail first, so an entry is eaten from its end and what is left of a cached text is a prefix.
 
 Source of the rules: vLLM 0.32, v1/core/block_pool.py and v1/core/kv_cache_manager.py.
 """
@@ -28,8 +28,9 @@ Piece = tuple["Run", int, int]
 class Run:
     """Consecutive blocks of one branch, written by one request: one copy of each.
 
-    `holds` counts the requests that hold a stretch `(a, b)`; `entries` are the stretches that nobody holds, waiting to be hit or evicted.
-    A block of the run is alive if and only if a hold or an entry covers it: there is no third place to keep in step.
+    `holds` counts the requests that hold a stretch `(a, b)`; `entries` are the stretches that nobody holds, waiting to
+    be hit or evicted. A block of the run is alive if and only if a hold or an entry covers it: there is no third place
+    to keep in step.
     """
 
     __slots__ = ("branch", "end", "entries", "holds", "start")
@@ -102,7 +103,9 @@ def _without(whole: tuple[int, int], cut: tuple[int, int]) -> list[tuple[int, in
 
 
 class Hit:
-    """What a look-up found: the pieces of a prompt's cached prefix, how many blocks they are, and how many of those nobody holds."""
+    """What a look-up found: the pieces of a prompt's cached prefix, how many blocks they are, and how many of those
+    nobody holds.
+    """
 
     __slots__ = ("num_blocks", "num_free", "pieces")
 
@@ -138,8 +141,8 @@ class PoolObserver(Protocol):
 class BlockPool:
     """KV blocks of one replica: how many are free, what is cached in them, and who may evict whom.
 
-    `num_gpu_blocks` counts vLLM's null block, which is never handed out. `version` grows whenever a request that did not fit might fit
-    now (something was released) or might hit more (something was entered).
+    `num_gpu_blocks` counts vLLM's null block, which is never handed out. `version` grows whenever a request that did
+    not fit might fit now (something was released) or might hit more (something was entered).
     """
 
     def __init__(
@@ -166,10 +169,12 @@ class BlockPool:
         """Share of the blocks that are held, 0 to 1 (vLLM's `kv_cache_usage_perc`)."""
         return 1 - self.num_free / self.num_blocks
 
-    # -- allocation ----------------------------------------------------------------------------------------------------------------------
+    # -- allocation ----------------------------------------------------------------------------------------------------
 
     def take(self, num_blocks: int) -> None:
-        """Hand out blocks: those without a hash first, then cached ones, least recently released first. The caller has checked `num_free`."""
+        """Hand out blocks: those without a hash first, then cached ones, least recently released first. The caller has
+        checked `num_free`.
+        """
         assert num_blocks <= self.num_free, "more blocks taken than are free"
         self.num_free -= num_blocks
         unhashed = self.num_unhashed
@@ -222,7 +227,7 @@ class BlockPool:
         if not run.entries and not run.holds:
             run.branch.runs.remove(run)
 
-    # -- the prefix cache ----------------------------------------------------------------------------------------------------------------
+    # -- the prefix cache ----------------------------------------------------------------------------------------------
 
     def lookup(self, request: Request) -> Hit:
         """The longest cached prefix of a request, in whole blocks; its last token is always computed anew."""
@@ -232,8 +237,8 @@ class BlockPool:
         limit = (request.num_tokens - 1) // self.block_size
         pieces: list[Piece] = []
         index = num_free = 0
-        for branch, end in path:
-            end = min(end, limit)
+        for branch, branch_end in path:
+            end = min(branch_end, limit)
             while index < end:
                 run, stop = self._find(branch, index)
                 if run is None:
@@ -339,10 +344,11 @@ class BlockPool:
                     if index not in branch.copies:
                         branch.copies[index] = [run]
 
-    # -- release -------------------------------------------------------------------------------------------------------------------------
+    # -- release -------------------------------------------------------------------------------------------------------
 
     def release(self, request: Request, may_return: bool) -> None:
-        """Free all blocks of a request, tail first: those without a hash for anyone to take, the others to be evicted last.
+        """Free all blocks of a request, tail first: those without a hash for anyone to take, the others to be evicted
+        last.
 
         `may_return` tells that the request itself may look for its blocks again (it is preempted, not finished).
         """
@@ -413,7 +419,7 @@ class BlockPool:
         else:
             entry.parts[-1] = (0, entry.parts[-1][1] + num_blocks)
 
-    # -- for laws and traces -------------------------------------------------------------------------------------------------------------
+    # -- for laws and traces -------------------------------------------------------------------------------------------
 
     def entries(self) -> Iterator[Entry]:
         """What nobody holds, in the order in which it would be evicted."""

@@ -1,7 +1,7 @@
 """The decoding set: all requests that get one token a step, kept so that a step costs nothing per request.
 
-A clock counts the scheduler's steps. A decoding request stores `base`, such that it has computed `clock - base` tokens: as the clock
-ticks, all of them advance. Blocks needed, context and the next to finish follow from sums over the set.
+A clock counts the scheduler's steps. A decoding request stores `base`, such that it has computed `clock - base` tokens:
+as the clock ticks, all of them advance. Blocks needed, context and the next to finish follow from sums over the set.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 class DecodingSet:
     """Requests in state DECODING.
 
-    `phases[p]` counts those with `base % block_size == p`: exactly `phases[clock % block_size]` of them need a new block for the next token.
-    `finishes` is a heap of (clock at the last token, seq, request) with entries that may be stale; `is_current` tells.
+    `phases[p]` counts those with `base % block_size == p`: exactly `phases[clock % block_size]` of them need a new
+    block for the next token. `finishes` is a heap of (clock at the last token, seq, request) with entries that may be
+    stale; `is_current` tells.
     """
 
     __slots__ = ("base_sum", "block_size", "clock", "count", "finishes", "phases")
@@ -33,7 +34,9 @@ class DecodingSet:
         self.finishes: list[tuple[int, int, Request]] = []
 
     def join(self, request: Request, num_computed_tokens: int, remaining: int) -> None:
-        """A request has computed its prompt by the step at `clock`, and `remaining` tokens follow the one that this step gives it."""
+        """A request has computed its prompt by the step at `clock`, and `remaining` tokens follow the one that this
+        step gives it.
+        """
         request.state = DECODING
         request.base = base = self.clock - num_computed_tokens
         request.last_clock = last = self.clock + remaining

@@ -1,7 +1,7 @@
 """Runs of equal steps in closed form: when each of them ends, without taking them one by one.
 
-While nobody comes or goes, a step of n decodes reads n tokens of context more than the one before, and its cost is linear
-in the context: the ends of the steps are a quadratic progression in integers, the same to the tick as stepping.
+While nobody comes or goes, a step of n decodes reads n tokens of context more than the one before, and its cost is
+linear in the context: the ends of the steps are a quadratic progression in integers, the same to the tick as stepping.
 """
 
 from math import isqrt
@@ -35,6 +35,14 @@ class Progression(NamedTuple):
         return index
 
 
+class Batch(NamedTuple):
+    """The decodes of the first of some equal steps: how many, the context they read in it, and what they cost."""
+
+    num_decodes: int
+    context: int
+    cost: DecodeCost
+
+
 class EqualSteps(NamedTuple):
     """Up to `num_steps` pure-decode steps in a row, the first decided at `start`.
 
@@ -45,8 +53,7 @@ class EqualSteps(NamedTuple):
 
     num_steps: int
     start: int
-    context: int
-    cost: DecodeCost
+    batch: Batch
     boundaries: Progression
     tokens: Progression
     ends: Progression
@@ -60,16 +67,38 @@ class EqualSteps(NamedTuple):
         """How many of the steps are decided before `at`."""
         return 0 if at <= self.start else min(self.num_steps, self.boundaries.first_reaching(at) + 1)
 
+    def row(self, first: int, stop: int, counts: tuple[int, int], num_free: int) -> list[int]:
+        """The steps `first` to `stop - 1` as a row of the step log; `counts` are those running and waiting."""
+        num_steps, tokens, gpu, (num_decodes, context, cost) = stop - first, self.tokens, self.gpu, self.batch
+        gap, growth = (tokens.gap + first * tokens.growth, tokens.growth) if num_steps > 1 else (0, 0)
+        return [
+            num_steps,
+            self.boundaries.at(first - 1) if first else self.start,
+            self.ends.at(stop - 1),
+            tokens.at(first),
+            gap,
+            growth,
+            0,
+            num_decodes,
+            context + first * num_decodes,
+            *counts,
+            num_free,
+            0,
+            gpu.at(stop) - gpu.at(first),
+            cost.cpu * num_steps,
+            cost.padded,
+        ]
 
-def equal_steps(
-    cost: DecodeCost, num_decodes: int, context: int, num_steps: int, ready: int, end: int, update: int | None
-) -> EqualSteps | None:
-    """The steps that follow, or None if their times have no closed form from here.
 
-    `context`: of the first of them. `ready`: when it is decided. `end`: when the GPU finishes the step before it.
-    `update`: None for synchronous scheduling. Asynchronous: E_k = max(E_{k-1} + gpu, A_k + latency) and
-    A_{k+1} = max(A_k + cpu, E_{k-1} + update), which is closed where the GPU, or where the host, sets the pace throughout.
+def equal_steps(batch: Batch, num_steps: int, ready: int, end: int, update: int | None) -> EqualSteps | None:
+    """The steps that follow, at most `num_steps`, or None if their times have no closed form from here.
+
+    `ready`: when the first of them is decided. `end`: when the GPU finishes the step before it. `update`: None for
+    synchronous scheduling. Asynchronous: E_k = max(E_{k-1} + gpu, A_k + latency) and
+    A_{k+1} = max(A_k + cpu, E_{k-1} + update), which is closed where the GPU, or where the host, sets the pace
+    throughout.
     """
+    num_decodes, context, cost = batch
     for piece in cost.pieces:
         if context <= piece.until:
             break
@@ -80,12 +109,12 @@ def equal_steps(
     gpu_sum = Progression(0, gpu, gpu_growth)
     if update is None:
         ends = Progression(ready + latency, latency + latency_growth, latency_growth)
-        return EqualSteps(num_steps, ready, context, cost, ends, ends, ends, gpu_sum)
+        return EqualSteps(num_steps, ready, batch, ends, ends, ends, gpu_sum)
     lead = max(latency - gpu, cost.cpu)
     if ready + lead <= end and update + lead <= gpu and latency_growth <= gpu_growth:
         boundaries = Progression(end + update, gpu, gpu_growth)
         ends = Progression(end + gpu, gpu + gpu_growth, gpu_growth)
-        return EqualSteps(num_steps, ready, context, cost, boundaries, ends, ends, gpu_sum)
+        return EqualSteps(num_steps, ready, batch, boundaries, ends, ends, gpu_sum)
     cpu = cost.cpu
     if end + gpu <= ready + latency and end + update <= ready + cpu:
         num_steps = min(
@@ -94,7 +123,7 @@ def equal_steps(
         boundaries = Progression(ready + cpu, cpu, 0)
         tokens = Progression(ready + 2 * cpu, cpu, 0)
         ends = Progression(ready + latency, cpu + latency_growth, 0)
-        return EqualSteps(num_steps, ready, context, cost, boundaries, tokens, ends, gpu_sum)
+        return EqualSteps(num_steps, ready, batch, boundaries, tokens, ends, gpu_sum)
     return None
 
 

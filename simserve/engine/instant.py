@@ -1,7 +1,7 @@
 """The order of what happens at one and the same tick.
 
-SimPy processes equal times by priority. Everything that may bring new requests comes before an engine decides a step, so
-that the step sees them; and users and requests come in the order of their numbers, which depends on nothing else.
+SimPy processes equal times by priority. Everything that may bring new requests comes before an engine decides a step,
+so that the step sees them; and users and requests come in the order of their numbers, which depends on nothing else.
 """
 
 from typing import Any, Final

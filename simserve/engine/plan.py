@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 class Chunk:
-    """Tokens of one request that is not simply decoding: part of a prompt, or of what a preempted request computes again."""
+    """Tokens of one request that is not simply decoding: part of a prompt, or of what a preempted request computes
+    again.
+    """
 
     __slots__ = ("completes", "history", "num_tokens", "request")
 
@@ -28,11 +30,12 @@ class Chunk:
 class StepPlan:
     """One step: the decoding set, of which every request gets one token, and the exceptions.
 
-    `num_decodes` and `context` (tokens of KV that these read, their own included) describe the decoding set; `chunks` the other requests
-    with tokens, in running order, then those admitted. `num_prefill_tokens` are the tokens of all chunks, `num_sampled`
-    the requests that get a token. `new` and `resumed` were admitted, `preempted` lost their blocks. `finishing` get
-    their last token from this step; `late` lost their place in the next step while their token of this one is in flight.
-    `gaps` (request, index of the step of its token before) are requests that get a token again after steps without one.
+    `num_decodes` and `context` (tokens of KV that these read, their own included) describe the decoding set; `chunks`
+    the other requests with tokens, in running order, then those admitted. `num_prefill_tokens` are the tokens of all
+    chunks, `num_sampled` the requests that get a token. `new` and `resumed` were admitted, `preempted` lost their
+    blocks. `finishing` get their last token from this step; `late` lost their place in the next step while their token
+    of this one is in flight. `gaps` (request, index of the step of its token before) are requests that get a token
+    again after steps without one.
     """
 
     __slots__ = (

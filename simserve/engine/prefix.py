@@ -1,8 +1,8 @@
 """What a prompt shares with others: paths through a trie whose nodes are streams of text.
 
-A stream is an endless sequence of its own tokens: one request's own text (its part of the prompt followed by its answer), or the system
-prompt of a group. The tokens before a block are fixed by the node that holds the block's last token, so `(branch, i)` *is* the hash of
-block `i`, and no token is ever stored.
+A stream is an endless sequence of its own tokens: one request's own text (its part of the prompt followed by its
+answer), or the system prompt of a group. The tokens before a block are fixed by the node that holds the block's last
+token, so `(branch, i)` *is* the hash of block `i`, and no token is ever stored.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ Path = tuple[tuple["Branch", int], ...]
 class Branch:
     """A node of the trie: one stream of text, and the cached blocks that hold it.
 
-    `runs` are the cached stretches, oldest first. `copies` names, for a block index of which a second copy exists, the runs that hold
-    one, oldest first (vLLM does not de-duplicate; a look-up finds the oldest). `shared` tells that a request other than `owner` may look
-    for blocks here, so they must be entered at the step that fills them; a private branch is entered when its owner releases it.
+    `runs` are the cached stretches, oldest first. `copies` names, for a block index of which a second copy exists, the
+    runs that hold one, oldest first (vLLM does not de-duplicate; a look-up finds the oldest). `shared` tells that a
+    request other than `owner` may look for blocks here, so they must be entered at the step that fills them; a private
+    branch is entered when its owner releases it.
     """
 
     __slots__ = ("copies", "owner", "runs", "shared")

@@ -16,7 +16,9 @@ FcfsQueue = deque
 
 
 class PriorityQueue:
-    """By (priority, arrival, id), smaller first, whether new or preempted; the methods of a deque that a scheduler uses."""
+    """By (priority, arrival, id), smaller first, whether new or preempted; the methods of a deque that a scheduler
+    uses.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, float, int | str, Request]] = []

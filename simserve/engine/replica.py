@@ -11,12 +11,12 @@ step k. While nothing outside can happen before the next step, it is taken at on
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 
 from simpy import Environment, Event
 
 from simserve.cost.step import DecodeCost, StepCost
-from simserve.engine.equal_steps import EqualSteps, equal_steps
+from simserve.engine.equal_steps import Batch, EqualSteps, equal_steps
 from simserve.engine.instant import DECIDE, Due
 from simserve.engine.plan import StepPlan
 from simserve.engine.request import Request
@@ -34,8 +34,8 @@ class Replica:
     """A scheduler and a GPU, fed by `receive`.
 
     `skip_equal_steps` takes runs of equal steps in one sleep; nothing that is recorded depends on it. `listener` is
-    told of finished requests; what it does about them must lie at the tick it is told, or later. `alone` promises that all
-    other events of the environment concern this replica, which saves waking up twice.
+    told of finished requests; what it does about them must lie at the tick it is told, or later. `alone` promises that
+    all other events of the environment concern this replica, which saves waking up twice.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Replica:
         env: Environment,
         scheduler: Scheduler,
         cost: StepCost,
+        *,
         skip_equal_steps: bool = True,
         listener: Listener | None = None,
         alone: bool = False,
@@ -159,7 +160,7 @@ class Replica:
             known = end_before if end_before > decided else decided
             ready = end_before + self.cost.update
             self._ready = ready if ready > decided else decided
-            if end_before + gpu > end:
+            if end_before + gpu > end:  # noqa: PLR1730 (max() takes three times as long)
                 end = end_before + gpu
             if in_flight is not None:
                 self.log.tokens_known(known)
@@ -246,13 +247,14 @@ class Replica:
         cost = self._decode_cost(decoding.count)
         context = decoding.context + decoding.count
         update = self.cost.update if self._asynchronous else None
-        run = equal_steps(cost, decoding.count, context, num_steps, self._ready, self._end, update)
+        batch = Batch(decoding.count, context, cost)
+        run = equal_steps(batch, num_steps, self._ready, self._end, update)
         if run is None or run.num_steps < SHORTEST_RUN or run.boundaries.at(SHORTEST_RUN - 2) >= self.env.peek():
             return None
         return run
 
     def _skip_over(self, run: EqualSteps) -> Generator[Event, None, None]:
-        """Sleep to the end of a run, or to the step that an arrival interrupts; not at all if nothing can happen before."""
+        """Sleep to the end of a run, or until an arrival interrupts it; not at all if nothing can happen before."""
         num_steps, peek = run.num_steps, self.env.peek()
         last = run.boundaries.at(num_steps - 1)
         num_waiting = len(self.scheduler.waiting)
@@ -268,8 +270,8 @@ class Replica:
         if not num_steps:
             return
         if self._in_flight is not None:
-            self._take_tokens(max(self._end, run.start + run.cost.cpu))
-        scheduler = self.scheduler
+            self._take_tokens(max(self._end, run.start + run.batch.cost.cpu))
+        scheduler, log = self.scheduler, self.log
         counts = len(scheduler.running), num_waiting
         last_blocks = scheduler.decoding.blocks_of_step(num_steps - 1)
         plan = scheduler.repeat(num_steps)
@@ -280,24 +282,9 @@ class Replica:
         if self._asynchronous:
             self._in_flight = plan
             if num_steps > 1:  # only the step after the last tells when its tokens are known
-                self._write_run(run, 0, num_steps - 1, plan, counts, free + last_blocks)
-                self._write_run(run, num_steps - 1, num_steps, plan, counts, free)
+                log.steps.fromlist(run.row(0, num_steps - 1, counts, free + last_blocks))
+                log.steps.fromlist(run.row(num_steps - 1, num_steps, counts, free))
                 return
-        self._write_run(run, 0, num_steps, plan, counts, free)
+        log.steps.fromlist(run.row(0, num_steps, counts, free))
         if not self._asynchronous:
             self._complete(plan, end)
-
-    def _write_run(
-        self, run: EqualSteps, first: int, stop: int, last: StepPlan, counts: tuple[int, int], num_free: int
-    ) -> None:
-        """One row for the steps `first` to `stop - 1` of a run; `last` is the plan of the last step of the run."""
-        num_steps, tokens, gpu = stop - first, run.tokens, run.gpu
-        start = run.boundaries.at(first - 1) if first else run.start
-        gap, growth = (tokens.gap + first * tokens.growth, tokens.growth) if num_steps > 1 else (0, 0)
-        num_decodes = last.num_decodes
-        context = run.context + first * num_decodes
-        end, known, gpu_time = run.ends.at(stop - 1), tokens.at(first), gpu.at(stop) - gpu.at(first)
-        self.log.steps.fromlist(
-            [num_steps, start, end, known, gap, growth, 0, num_decodes, context, *counts, num_free, 0]
-            + [gpu_time, run.cost.cpu * num_steps, run.cost.padded]
-        )

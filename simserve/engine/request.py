@@ -26,19 +26,21 @@ class State(IntEnum):
 
 WAITING, PREFILLING, DECODING, DRAINING, FINISHED = State
 
-NO_PIECES: list["Piece"] = []
+NO_PIECES: list[Piece] = []
 """Held by requests that have nothing in the prefix cache; never changed."""
 
 
 class Request:
     """One request, as the scheduler sees it.
 
-    `num_prompt_tokens`, `max_tokens` and `priority` are what a server knows; `output_len` (the number of tokens the model will really
-    produce, at most `max_tokens`) decides only when the request stops. Both are cut where `max_model_len` ends the answer.
+    `num_prompt_tokens`, `max_tokens` and `priority` are what a server knows; `output_len` (the number of tokens the
+    model will really produce, at most `max_tokens`) decides only when the request stops. Both are cut where
+    `max_model_len` ends the answer.
 
-    While not decoding: `num_tokens` (prompt and answer so far) and `num_computed_tokens` (with KV), `num_blocks` held. While decoding
-    `num_computed_tokens = clock - base`. `num_hashed_blocks` leading blocks are known to the prefix cache; of these the first
-    `num_entered_blocks` are entered in it as `pieces`, the rest (private text) are entered when the request lets go of them.
+    While not decoding: `num_tokens` (prompt and answer so far) and `num_computed_tokens` (with KV), `num_blocks` held.
+    While decoding `num_computed_tokens = clock - base`. `num_hashed_blocks` leading blocks are known to the prefix
+    cache; of these the first `num_entered_blocks` are entered in it as `pieces`, the rest (private text) are entered
+    when the request lets go of them.
     """
 
     __slots__ = (
@@ -80,9 +82,9 @@ class Request:
     scheduled: int
     """Number of the step that admitted it first."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 (made a million times)
         self,
-        id: int | str,  # noqa: A002
+        id: int | str,
         arrival: float,
         num_prompt_tokens: int,
         output_len: int,

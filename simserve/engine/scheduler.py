@@ -1,11 +1,11 @@
 """vLLM's scheduler: who gets how many tokens in the next step, who is admitted, who is preempted.
 
-Plain Python without SimPy and without time: `schedule()` decides a step, `complete(plan)` takes in its tokens; between the two, with
-asynchronous scheduling, the next step is decided already. The same class drives simulations, replays of recorded traces and the real
-engine of `calibration/`.
+Plain Python without SimPy and without time: `schedule()` decides a step, `complete(plan)` takes in its tokens; between
+the two, with asynchronous scheduling, the next step is decided already. The same class drives simulations, replays of
+recorded traces and the real engine of `calibration/`.
 
-Rules: vLLM 0.32, v1/core/sched/scheduler.py and async_scheduler.py, proven on recorded traces (`simserve fidelity tests/golden`). Requests
-that get one token a step, nearly all of them, are not visited: they live in the `DecodingSet`.
+Rules: vLLM 0.32, v1/core/sched/scheduler.py and async_scheduler.py, proven on recorded traces (`simserve fidelity
+tests/golden`). Requests that get one token a step, nearly all of them, are not visited: they live in the `DecodingSet`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class Scheduler:
         self._watermark_blocks = int(config.watermark * config.num_gpu_blocks)
         self._threshold = config.long_prefill_token_threshold or UNLIMITED
         self._shared_decodes: dict[Request, None] = {}
-        """Decoding requests whose text another request may look for: their blocks are entered in the cache in every step."""
+        """Decoding requests whose text another request may look for: their blocks are entered in the cache in every
+        step.
+        """
         self._in_flight: StepPlan | None = None
         self._num_admitted = 0
         self._blocked_head: Request | None = None
@@ -78,7 +80,7 @@ class Scheduler:
         self._head_stays_blocked = False
         """Whether nothing but a release or an arrival can admit the head of `waiting`."""
 
-    # -- arrivals ------------------------------------------------------------------------------------------------------------------------
+    # -- arrivals ------------------------------------------------------------------------------------------------------
 
     def add(self, request: Request) -> None:
         """A request arrives. It never changes what the plans already made do."""
@@ -103,7 +105,7 @@ class Scheduler:
         """Whether any request waits or runs."""
         return bool(self.running or self.waiting)
 
-    # -- one step ------------------------------------------------------------------------------------------------------------------------
+    # -- one step ------------------------------------------------------------------------------------------------------
 
     def schedule(self) -> StepPlan:
         """Decide the next step."""
@@ -116,9 +118,11 @@ class Scheduler:
             threshold = UNLIMITED  # nobody to be kept waiting by a long prompt
         num_decodes = decoding.count
         needed = decoding.phases[decoding.clock % self._block_size]
-        if needed > pool.num_free or num_decodes > budget:
-            budget = self._walk(plan, budget, threshold)
-        elif self.prefilling and not self._fits(needed, budget, threshold):
+        if (
+            needed > pool.num_free
+            or num_decodes > budget
+            or (self.prefilling and not self._fits(needed, budget, threshold))
+        ):
             budget = self._walk(plan, budget, threshold)
         else:
             if needed:
@@ -148,7 +152,9 @@ class Scheduler:
         return plan
 
     def _note_finishing(self, plan: StepPlan) -> None:
-        """Who gets the last token from this step; with asynchronous scheduling those whose `max_tokens` tell get no more."""
+        """Who gets the last token from this step; with asynchronous scheduling those whose `max_tokens` tell get no
+        more.
+        """
         decoding = self.decoding
         if self._asynchronous:
             self._in_flight = plan
@@ -160,7 +166,9 @@ class Scheduler:
                         self._drain(request)
 
     def _fits(self, needed: int, budget: int, threshold: int) -> bool:
-        """Whether the chunks can be served without regard to the order of `running`: none is cut short before a later request's turn."""
+        """Whether the chunks can be served without regard to the order of `running`: none is cut short before a later
+        request's turn.
+        """
         if self._shared_decodes:
             return False
         budget -= self.decoding.count
@@ -205,7 +213,7 @@ class Scheduler:
         if request.branch is not None and request.branch.shared:
             self._shared_decodes[request] = None
 
-    # -- the walk over `running`, where its order matters -----------------------------------------------------------------------------------
+    # -- the walk over `running`, where its order matters --------------------------------------------------------------
 
     def _walk(self, plan: StepPlan, budget: int, threshold: int) -> int:
         """vLLM's loop: serve the running requests one by one, preempting for blocks; returns the budget that is left."""
@@ -312,18 +320,20 @@ class Scheduler:
     def _num_hashed(self, request: Request, ahead: int = 0) -> int:
         """Leading blocks of a decoding request that are hashed.
 
-        A block is hashed in the step in which the token that fills it is an input; with asynchronous scheduling one step later, since
-        that token is still in flight when the step is decided.
+        A block is hashed in the step in which the token that fills it is an input; with asynchronous scheduling one
+        step later, since that token is still in flight when the step is decided.
         """
         computed = self.decoding.clock - request.base + ahead
         if self._asynchronous:
             computed -= 1
         return max(computed // self._block_size, request.num_hashed_blocks)
 
-    # -- admission -----------------------------------------------------------------------------------------------------------------------
+    # -- admission -----------------------------------------------------------------------------------------------------
 
     def _admit(self, plan: StepPlan, budget: int, threshold: int) -> None:
-        """Admit from the head of `waiting` while budget, seats and blocks last; a head that fails blocks those behind it."""
+        """Admit from the head of `waiting` while budget, seats and blocks last; a head that fails blocks those behind
+        it.
+        """
         waiting, running, pool = self.waiting, self.running, self.pool
         self._head_stays_blocked = False
         if plan.preempted:
@@ -384,10 +394,12 @@ class Scheduler:
         self.running[request] = None
         self.prefilling[request] = None
 
-    # -- tokens come in ------------------------------------------------------------------------------------------------------------------
+    # -- tokens come in ------------------------------------------------------------------------------------------------
 
     def complete(self, plan: StepPlan) -> Sequence[Request]:
-        """Take in the tokens of a plan; returns the requests that finished, in order of admission. Their blocks and seats are free now."""
+        """Take in the tokens of a plan; returns the requests that finished, in order of admission. Their blocks and
+        seats are free now.
+        """
         for request in plan.finishing:
             self._finish(request)
         for request in plan.late:
@@ -399,7 +411,9 @@ class Scheduler:
         return plan.finishing
 
     def _drain(self, request: Request) -> None:
-        """The last token is in flight and `max_tokens` says so: the request gets nothing more, and keeps blocks and seat until then."""
+        """The last token is in flight and `max_tokens` says so: the request gets nothing more, and keeps blocks and
+        seat until then.
+        """
         self.decoding.leave(request)
         request.num_hashed_blocks = max(
             request.num_hashed_blocks, (request.num_computed_tokens - 1) // self._block_size
@@ -429,10 +443,11 @@ class Scheduler:
         if request.branch is not None:
             request.branch.owner = None
 
-    # -- runs of equal steps ---------------------------------------------------------------------------------------------------------------
+    # -- runs of equal steps -------------------------------------------------------------------------------------------
 
     def steps_ahead(self, plan: StepPlan, enough: int = 1) -> int:
-        """How many steps after `plan` only repeat it: every decoding request gets one token, and nothing else can happen.
+        """How many steps after `plan` only repeat it: every decoding request gets one token, and nothing else can
+        happen.
 
         To be asked when all that is due has been completed (synchronous: `plan` itself, asynchronous: the plan before
         it). An arrival that becomes the head of `waiting` ends the run; cutting a run short is always harmless. The
@@ -453,7 +468,9 @@ class Scheduler:
         return decoding.steps_within(self.pool.num_free, num_steps)
 
     def repeat(self, num_steps: int) -> StepPlan:
-        """Decide `num_steps` steps at once, at most `steps_ahead`; all but the last, whose plan it returns, are complete."""
+        """Decide `num_steps` steps at once, at most `steps_ahead`; all but the last, whose plan it returns, are
+        complete.
+        """
         decoding, pool = self.decoding, self.pool
         pool.take(decoding.blocks_needed(num_steps))
         decoding.clock += num_steps

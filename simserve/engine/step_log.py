@@ -1,7 +1,7 @@
 """What a replica writes down: one row of integers per step, or per run of equal steps, and one per finished request.
 
-Flat arrays, since a run of a million requests has millions of rows; `simserve.simulation` turns them into columns. Times
-of requests are not written: their step numbers are, and steps have times.
+Flat arrays, since a run of a million requests has millions of rows; `simserve.simulation` turns them into columns.
+Times of requests are not written: their step numbers are, and steps have times.
 """
 
 from array import array

@@ -1,7 +1,8 @@
 """The simulation clock: integer ticks of 1e-13 s.
 
-Sums of integers are associative, so a closed form, a cumulative sum and stepping one by one agree bit for bit, and a SimPy timeout lands
-exactly where it was aimed. Seconds become ticks at the door (workload, cost) and seconds again in the result, nowhere else.
+Sums of integers are associative, so a closed form, a cumulative sum and stepping one by one agree bit for bit, and a
+SimPy timeout lands exactly where it was aimed. Seconds become ticks at the door (workload, cost) and seconds again in
+the result, nowhere else.
 """
 
 from typing import overload
