@@ -26,8 +26,8 @@ test: $(VENV)/ready-dev ## lint, types and tests: all that CI runs
 test-slow: $(VENV)/ready-dev ## the tests that take minutes
 	$(BIN)/pytest -n $(WORKERS) -m slow
 
-bench: $(VENV)/ready-dev ## measure speed
-	$(BIN)/pytest -m benchmark
+bench: $(VENV)/ready-dev ## measure speed, in requests per CPU-second
+	$(BIN)/python tests/bench.py
 
 clean: ## remove the environment, caches and results of `make run`
 	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
