@@ -75,7 +75,10 @@ def random_config(rng: Random) -> dict:
         budget = max(budget, max_num_seqs)
     whole = -(-max_model_len // block_size)  # blocks of the longest request
     ample = whole + rng.randint(0, 8), 2 * whole, 4 * whole
-    num_blocks = rng.choice([whole, whole, whole + 1, *ample, rng.randint(2, whole)])
+    tight = whole, whole, whole + 1, rng.randint(2, whole)
+    num_blocks = rng.choice(
+        [*tight, *ample] if chunked else ample
+    )  # unchunked: the budget is to be short, not the pool
     return {
         "max_num_seqs": max_num_seqs,
         "max_num_batched_tokens": budget,
