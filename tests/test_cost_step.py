@@ -158,7 +158,7 @@ def test_expert_bytes_read_are_those_of_experts_touched(model: str) -> None:
     expert = 3 * spec.hidden_size * spec.moe_intermediate_size * per_element
     reads = []
     for decodes in (1, 2, 8, 64):
-        question = ([], decodes, 300 * decodes, decodes)
+        question: tuple[list[tuple[int, int]], int, int, int] = ([], decodes, 300 * decodes, decodes)
         operators = {each.name: each for each in operators_of_step(scenario(model, "h200-sxm-141gb"), *question)}
         assert operators["experts_gate_up"].count == spec.num_moe_layers
         read = operators["experts_gate_up"].bytes + operators["experts_down"].bytes
@@ -220,8 +220,8 @@ def test_the_growth_with_batch_is_kv_traffic() -> None:
     """The field's first lesson: 3 TB/s, all efficiencies 1, no launch and no host; weights given as 14 GB, KV of
     Llama-2-7B, context 300, activations in L2: a decode step takes 4.7, 5.1 and 8.0 ms at 1, 8 and 64 sequences.
     """
-    ideal = "{base: ideal-3tb, l2_bytes: 50 MiB}"
-    cost = build_step_cost(scenario("{config: llama-2-7b, weight_bytes: 14 GB}", ideal, "engine.max_model_len=4096"))
+    model = "{config: llama-2-7b, weight_bytes: 14 GB}"
+    cost = build_step_cost(scenario(model, "ideal-3tb", "engine.max_model_len=4096"))
     times = [1e3 * to_seconds(cost.decode(n).at(300 * n).latency) for n in (1, 8, 64)]
     assert [round(time, 1) for time in times] == [4.7, 5.1, 8.0]
     kv = 63 * 300 * find_model("llama-2-7b").kv_bytes_per_token / 3e12
@@ -343,15 +343,15 @@ def test_breakdown_of_decode_runs_adds_up_exactly(model: str, runs: list[tuple[i
     gpu = [sum(cost.decode(n).at(context + i * n).gpu for i in range(steps)) for n, context, steps in rows]
     decodes, context, steps = np.array(rows, dtype=np.int64).T
     gpu_time = to_seconds(np.array(gpu, dtype=np.int64))
-    start = np.zeros_like(gpu_time)
     log = {
         "prefill_tokens": np.zeros_like(decodes),
         "decodes": decodes,
         "context_tokens": context,
         "steps": steps,
         "gpu_time": gpu_time,
-        "start": start,
-        "end": start + 2 * gpu_time,
+        "start": 0 * gpu_time,
+        "end": 2 * gpu_time.cumsum(),
+        "replica": np.zeros_like(decodes),
     }
     groups = cost.breakdown(log)
     assert groups.pop("host") == pytest.approx(gpu_time.sum())
@@ -372,10 +372,30 @@ def test_breakdown_gives_prompt_attention_what_is_left() -> None:
         "gpu_time": one * to_seconds(step.gpu),
         "start": one * 0,
         "end": one,
+        "replica": one * 0,
     }
     assert cost.forward.full is not None
     attention = to_seconds(32 * cost.forward.full.prefill(chunks))
     assert cost.breakdown(log)["attention_prefill"] == pytest.approx(attention)
+
+
+def test_host_time_is_what_overlapping_steps_leave_of_the_clock() -> None:
+    """Asynchronous steps are decided while their predecessor runs; however the log is cut into rows, the same gap is
+    left. Replicas have clocks of their own.
+    """
+    gpu = to_seconds(modelled().decode(4).at(400).gpu)
+    plain = {"prefill_tokens": [0.0], "decodes": [4.0], "context_tokens": [400.0]}
+    cut = {"start": [0, 0.5 * gpu, 1.1 * gpu], "end": [gpu, 2 * gpu, 3.25 * gpu], "gpu_time": [gpu] * 3}
+    whole = {"start": [0.0], "end": [3.25 * gpu], "gpu_time": [3 * gpu]}
+    other = {"start": [0.25 * gpu], "end": [1.5 * gpu], "gpu_time": [gpu]}
+    for rows, steps in ((cut, [1, 1, 1]), (whole, [3])):
+        log = {name: np.array(values * len(steps)) for name, values in plain.items()}
+        log |= {name: np.array(values) for name, values in rows.items()}
+        log |= {"steps": np.array(steps), "replica": np.zeros(len(steps))}
+        assert modelled().breakdown(log)["host"] == pytest.approx(0.25 * gpu)
+        more = plain | other | {"steps": [1], "replica": [1]}
+        both = {name: np.append(values, more[name]) for name, values in log.items()}
+        assert modelled().breakdown(both)["host"] == pytest.approx(0.5 * gpu)
 
 
 def test_modes_say_what_runs() -> None:

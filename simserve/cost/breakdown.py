@@ -20,10 +20,10 @@ from simserve.spec.ticks import to_seconds
 def step_time_breakdown(forward: Forward, policy: GraphPolicy, steps: Mapping[str, NDArray[Any]]) -> dict[str, float]:
     """Seconds of each group of operators, and of the `host` where the GPU waited for it, summed over a step log.
 
-    `steps` has columns prefill_tokens, decodes, context_tokens (of the first step of a row), steps, start, end and
-    gpu_time. All groups but `host` add up to the GPU's time. Chunks are not in the log, so `attention_prefill` is what
-    the other groups leave of the GPU's time, what decodes lose beside chunks included, and a prompt step is taken to
-    sample one row more than its decodes.
+    `steps` has columns replica, prefill_tokens, decodes, context_tokens (of the first step of a row), steps, start, end
+    and gpu_time. All groups but `host` add up to the GPU's time. Chunks are not in the log, so `attention_prefill` is
+    what the other groups leave of the GPU's time, what decodes lose beside chunks included, and a prompt step is taken
+    to sample one row more than its decodes.
     """
     prefill, decodes, repeat = (steps[name].astype(np.int64) for name in ("prefill_tokens", "decodes", "steps"))
     has_prefill = prefill > 0
@@ -41,8 +41,20 @@ def step_time_breakdown(forward: Forward, policy: GraphPolicy, steps: Mapping[st
     ticks["attention_decode"] = _decode_attention(forward, decodes, steps["context_tokens"].astype(np.int64), repeat)
     groups = {group: to_seconds(each) for group, each in ticks.items()}
     groups["attention_prefill"] = max(0.0, gpu_time - sum(groups.values())) if has_prefill.any() else 0.0
-    groups["host"] = max(0.0, float((steps["end"] - steps["start"]).sum()) - gpu_time)
+    groups["host"] = max(0.0, _busy_time(steps) - gpu_time)
     return groups
+
+
+def _busy_time(steps: Mapping[str, NDArray[Any]]) -> float:
+    """Seconds in which replicas had a step under way. Asynchronous steps overlap: one begins where its predecessor on
+    the same replica has ended, if it was decided before.
+    """
+    order = np.lexsort((steps["end"], steps["replica"]))
+    replica, start, end = (steps[name][order] for name in ("replica", "start", "end"))
+    begin = start.copy()
+    follows = replica[1:] == replica[:-1]
+    begin[1:] = np.where(follows, np.maximum(start[1:], end[:-1]), start[1:])
+    return float((end - begin).sum())
 
 
 def _counted(rows: IntArray, repeat: IntArray) -> tuple[IntArray, IntArray]:

@@ -105,12 +105,13 @@ def memory_ledger(scenario: "Scenario") -> MemoryLedger:
 def _lines(scenario: "Scenario") -> dict[str, int]:
     """What is taken from the budget before KV, in the order in which it is taken."""
     model, engine, ranks = scenario.model, scenario.engine, scenario.cluster.tensor_parallel
+    gpu = scenario.cluster.gpu
     tokens = engine.max_num_batched_tokens
     rows = min(engine.max_num_seqs, tokens)
     return {
         "weights": round(weight_bytes(model, ranks)),
         "activations": activation_bytes(model, ranks, tokens=tokens, rows=rows, max_model_len=engine.max_model_len),
-        "framework": round(scenario.cluster.gpu.framework_bytes),
+        "framework": round(gpu.framework_bytes + (gpu.communicator_bytes if ranks > 1 else 0)),
         "cuda_graphs": graph_bytes(model.num_layers, _graphs(engine)),
     }
 

@@ -130,7 +130,9 @@ class GpuSpec(Strict):
     launch: LaunchSpec
     host: HostSpec
     framework_bytes: Bytes
-    """Memory outside the allocator: CUDA context, NCCL, workspaces."""
+    """Memory outside the allocator on one GPU: CUDA context, workspaces."""
+    communicator_bytes: Bytes = 0.0
+    """What NCCL and custom all-reduces add to it under tensor parallelism."""
     price_per_hour: Dollars | None = None
     sources: dict[str, str] = Field(default_factory=dict)
     """Key of this profile -> where its numbers come from."""
