@@ -11,10 +11,11 @@ from simserve.cluster.cluster import Cluster
 from simserve.cluster.prompts import Prompts
 from simserve.cluster.router import ROUTERS
 from simserve.cost import build_step_cost, cost_level, front_end, memory_ledger
+from simserve.engine.config import SchedulerConfig
 from simserve.engine.instant import Clock
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import Request
-from simserve.engine.scheduler import Scheduler, SchedulerConfig
+from simserve.engine.scheduler import Scheduler
 from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
 from simserve.spec.ticks import to_ticks

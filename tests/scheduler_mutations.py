@@ -23,9 +23,9 @@ class RunningParentIsInvisible(Scheduler):
 class StarvedDecodeIsOrdinary(Scheduler):
     """A decode that got nothing in a step goes on as if it had never had a token in flight."""
 
-    def _starve(self, plan: StepPlan, request: Request) -> None:
+    def starve(self, plan: StepPlan, request: Request) -> None:
         if not self.config.async_scheduling:
-            super()._starve(plan, request)
+            super().starve(plan, request)
             return
         remaining = request.last_clock - self.decoding.clock
         self.decoding.leave(request)
@@ -37,9 +37,9 @@ class StarvedDecodeIsOrdinary(Scheduler):
 class StarvedDecodeLosesItsToken(Scheduler):
     """The token in flight of a decode that got nothing in a step never arrives."""
 
-    def _starve(self, plan: StepPlan, request: Request) -> None:
+    def starve(self, plan: StepPlan, request: Request) -> None:
         in_flight, self._in_flight = self._in_flight, None
-        super()._starve(plan, request)
+        super().starve(plan, request)
         self._in_flight = in_flight
 
 
@@ -47,9 +47,9 @@ class RunGoesOnBehindALiveParent(Scheduler):
     """A run does not end where a blocked head may hit what its running parent writes."""
 
     def steps_ahead(self, plan: StepPlan) -> int:
-        shared, self._shared_decodes = self._shared_decodes, {}
+        shared, self.shared_decodes = self.shared_decodes, {}
         num_steps = super().steps_ahead(plan)
-        self._shared_decodes = shared
+        self.shared_decodes = shared
         return num_steps
 
 
@@ -94,17 +94,17 @@ class PreemptedLosesItsTokenInFlight(Scheduler):
 class TokensInFlightAreHashed(Scheduler):
     """With asynchronous scheduling a block is hashed in the step that fills it, as without."""
 
-    def _num_hashed(self, request: Request, ahead: int = 0) -> int:
-        return super()._num_hashed(request, ahead + int(self.config.async_scheduling))
+    def num_hashed_blocks(self, request: Request, ahead: int = 0) -> int:
+        return super().num_hashed_blocks(request, ahead + int(self.config.async_scheduling))
 
 
 class ChunksFitInAnyOrder(Scheduler):
     """Chunks are served as if the order of `running` never mattered."""
 
     def _fits(self, needed: int, budget: int, threshold: int) -> bool:
-        shared, self._shared_decodes = self._shared_decodes, {}
+        shared, self.shared_decodes = self.shared_decodes, {}
         fits = super()._fits(needed, budget, threshold)
-        self._shared_decodes = shared
+        self.shared_decodes = shared
         return fits
 
 

@@ -105,3 +105,22 @@ def test_loading_a_module_loads_no_heavy_library(module: str) -> None:
     code = f"import sys, {module}; print(*[name for name in {banned} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_run_without_a_report_loads_only_pyarrow_of_them(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-X",
+        "importtime",
+        "-m",
+        "simserve",
+        "run",
+        "quickstart",
+        "workload.trace.limit=10",
+        "-o",
+        "out",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert {"numpy", "pyarrow"} <= loaded
+    assert not loaded & (HEAVY | NEVER) - {"pyarrow"}

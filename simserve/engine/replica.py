@@ -147,9 +147,9 @@ class Replica:
         num_decodes = plan.num_decodes
         if plan.chunks:
             chunks = [(chunk.num_tokens, chunk.history) for chunk in plan.chunks]
-            cpu, gpu, latency, padded = self.cost.step(chunks, num_decodes, plan.context, num_decodes + len(chunks))
+            cpu, gpu, latency, padded = self.cost.ticks(chunks, num_decodes, plan.context, num_decodes + len(chunks))
         elif num_decodes:
-            cpu, gpu, latency, padded = self._decode_cost(num_decodes).at(plan.context)
+            cpu, gpu, latency, padded = self._decode_cost(num_decodes).ticks(plan.context)
             self._pace = gpu
         else:
             self._pass_over(plan, at)

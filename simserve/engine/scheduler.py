@@ -10,38 +10,20 @@ tests/golden`). Requests that get one token a step, nearly all of them, are not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simserve.engine.block_pool import BlockPool, Hit, PoolObserver
+from simserve.engine.config import SchedulerConfig
 from simserve.engine.decoding import DecodingSet
 from simserve.engine.plan import Chunk, StepPlan
 from simserve.engine.queues import QUEUES
 from simserve.engine.request import DECODING, DRAINING, FINISHED, PREFILLING, WAITING, Request
+from simserve.engine.walk import walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 UNLIMITED = 1 << 62
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerConfig:
-    """What the scheduler is told; every name and meaning is vLLM's. `max_num_active_seqs` of None means `max_num_seqs`."""
-
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    max_model_len: int
-    num_gpu_blocks: int
-    block_size: int = 16
-    enable_prefix_caching: bool = True
-    enable_chunked_prefill: bool = True
-    long_prefill_token_threshold: int = 0
-    scheduling_policy: str = "fcfs"
-    watermark: float = 0.0
-    scheduler_reserve_full_isl: bool = True
-    async_scheduling: bool = True
-    max_num_active_seqs: int | None = None
 
 
 class Scheduler:
@@ -62,13 +44,13 @@ class Scheduler:
         self.num_cache_queries = 0
         self.num_cache_hits = 0
         self._asynchronous = config.async_scheduling
-        self._block_size = config.block_size
+        self.block_size = config.block_size
         self._max_tokens = config.max_num_batched_tokens
-        self._by_priority = config.scheduling_policy == "priority"
+        self.by_priority = config.scheduling_policy == "priority"
         self._max_running = config.max_num_active_seqs or config.max_num_seqs
         self._watermark_blocks = int(config.watermark * config.num_gpu_blocks)
         self._threshold = config.long_prefill_token_threshold or UNLIMITED
-        self._shared_decodes: dict[Request, None] = {}
+        self.shared_decodes: dict[Request, None] = {}
         """Decoding requests whose text another request may look for: their blocks are entered in the cache in every
         step.
         """
@@ -89,15 +71,15 @@ class Scheduler:
                 branch.shared = True
                 if branch.owner is not None:
                     self._begin_sharing(branch.owner)
-        if not self.waiting or self._by_priority:
+        if not self.waiting or self.by_priority:
             self._head_stays_blocked = False
         self.waiting.append(request)
 
     def _begin_sharing(self, owner: Request) -> None:
         """Someone may look for this request's own text from now on: enter what is full already."""
         if owner.state is DECODING:
-            self._shared_decodes[owner] = None
-            owner.num_hashed_blocks = self._num_hashed(owner)
+            self.shared_decodes[owner] = None
+            owner.num_hashed_blocks = self.num_hashed_blocks(owner)
         self.pool.enter(owner, owner.num_hashed_blocks)
 
     @property
@@ -117,26 +99,26 @@ class Scheduler:
         if threshold is not UNLIMITED and len(self.running) + len(self.waiting) == 1:
             threshold = UNLIMITED  # nobody to be kept waiting by a long prompt
         num_decodes = decoding.count
-        needed = decoding.phases[decoding.clock % self._block_size]
+        needed = decoding.phases[decoding.clock % self.block_size]
         if (
             needed > pool.num_free
             or num_decodes > budget
             or (self.prefilling and not self._fits(needed, budget, threshold))
         ):
-            budget = self._walk(plan, budget, threshold)
+            budget = walk(self, plan, budget, threshold)
         else:
             if needed:
                 pool.take(needed)
             budget -= num_decodes
             for request in self.prefilling:
                 wanted = min(request.num_tokens - request.num_computed_tokens, threshold, budget)
-                budget -= self._schedule_chunk(plan, request, wanted)
+                budget -= self.schedule_chunk(plan, request, wanted)
         plan.num_decodes = plan.num_sampled = num_decodes = decoding.count
         decoding.clock += 1
         if num_decodes:
             plan.context = num_decodes * decoding.clock - decoding.base_sum
-            for request in self._shared_decodes:
-                request.num_hashed_blocks = self._num_hashed(request)
+            for request in self.shared_decodes:
+                request.num_hashed_blocks = self.num_hashed_blocks(request)
                 pool.enter(request, request.num_hashed_blocks)
         if self.waiting:
             self._admit(plan, budget, threshold)
@@ -169,10 +151,10 @@ class Scheduler:
         """Whether the chunks can be served without regard to the order of `running`: none is cut short before a later
         request's turn.
         """
-        if self._shared_decodes:
+        if self.shared_decodes:
             return False
         budget -= self.decoding.count
-        block_size = self._block_size
+        block_size = self.block_size
         last = next(reversed(self.running))
         for request in self.prefilling:
             num_tokens = min(request.num_tokens - request.num_computed_tokens, threshold)
@@ -184,9 +166,9 @@ class Scheduler:
             needed += -(-(request.num_computed_tokens + num_tokens) // block_size) - request.num_blocks
         return needed <= self.pool.num_free
 
-    def _schedule_chunk(self, plan: StepPlan, request: Request, num_tokens: int) -> int:
+    def schedule_chunk(self, plan: StepPlan, request: Request, num_tokens: int) -> int:
         """Give a request that is not decoding its tokens and their blocks; returns the number of tokens."""
-        history, size = request.num_computed_tokens, self._block_size
+        history, size = request.num_computed_tokens, self.block_size
         computed = history + num_tokens
         num_blocks = -(-computed // size)
         if num_blocks > request.num_blocks:
@@ -211,69 +193,11 @@ class Scheduler:
         remaining = request.num_prompt_tokens + request.output_len - request.num_tokens - 1
         self.decoding.join(request, request.num_computed_tokens, remaining)
         if request.branch is not None and request.branch.shared:
-            self._shared_decodes[request] = None
+            self.shared_decodes[request] = None
 
-    # -- the walk over `running`, where its order matters --------------------------------------------------------------
+    # -- requests that lose their turn ---------------------------------------------------------------------------------
 
-    def _walk(self, plan: StepPlan, budget: int, threshold: int) -> int:
-        """vLLM's loop: serve the running requests one by one, preempting for blocks; returns the budget that is left."""
-        if not (self.prefilling or self._by_priority or self._shared_decodes) and self.decoding.count <= budget:
-            return self._walk_short_of_blocks(plan, budget)
-        served: dict[Request, int] = {}
-        clock, size = self.decoding.clock, self._block_size
-        for request in list(self.running):
-            if budget <= 0:
-                break
-            state = request.state
-            if state is DRAINING or request not in self.running:
-                continue
-            if state is DECODING:
-                num_tokens, needed = 1, int((clock - request.base) % size == 0)
-            else:
-                num_tokens = min(request.num_tokens - request.num_computed_tokens, threshold, budget)
-                needed = -(-(request.num_computed_tokens + num_tokens) // size) - request.num_blocks
-            while needed > self.pool.num_free:
-                victim = self._choose_victim()
-                given = served.pop(victim, 0)
-                budget += given
-                self._preempt(plan, victim, was_served=given > 0)
-                if victim is request:
-                    break
-            if request not in self.running:
-                break
-            served[request] = num_tokens
-            budget -= num_tokens
-            if state is DECODING:
-                self.pool.take(needed)
-                if request in self._shared_decodes:
-                    self.pool.enter(request, self._num_hashed(request, ahead=1))
-            else:
-                self._schedule_chunk(plan, request, num_tokens)
-        for request in [request for request in self.running if request.state is DECODING and request not in served]:
-            self._starve(plan, request)
-        return budget
-
-    def _walk_short_of_blocks(self, plan: StepPlan, budget: int) -> int:
-        """The same, where all decode and only blocks are short: none but those at the end of a block need looking at.
-
-        First come first served, the victim is the last of `running`, which has not been served yet.
-        """
-        pool, running, size = self.pool, self.running, self._block_size
-        phase = self.decoding.clock % size
-        for request in [r for r in running if r.state is DECODING and r.base % size == phase]:
-            while not pool.num_free and request.state is DECODING:
-                self._preempt(plan, next(reversed(running)), was_served=False)
-            if request.state is not DECODING:
-                break
-            pool.take(1)
-        return budget - self.decoding.count
-
-    def _choose_victim(self) -> Request:
-        if self._by_priority:
-            return max(self.running, key=lambda request: (request.priority, request.arrival))
-        return next(reversed(self.running))
-
-    def _preempt(self, plan: StepPlan, request: Request, was_served: bool) -> None:
+    def preempt(self, plan: StepPlan, request: Request, was_served: bool) -> None:
         """Take all blocks from a running request and let it wait, at the front; its tokens are computed again later."""
         if request.state is DECODING:
             self._leave_decoding(request, ahead=int(was_served))
@@ -292,7 +216,7 @@ class Scheduler:
         self.waiting.appendleft(request)
         plan.preempted += (request,)
 
-    def _starve(self, plan: StepPlan, request: Request) -> None:
+    def starve(self, plan: StepPlan, request: Request) -> None:
         """A decoding request gets nothing in this step: afterwards it has a chunk of one token to compute."""
         self._leave_decoding(request, ahead=0)
         request.state = PREFILLING
@@ -303,13 +227,13 @@ class Scheduler:
     def _leave_decoding(self, request: Request, ahead: int) -> None:
         """From decoding to explicit numbers; `ahead` is 1 if this step has given the request its token already."""
         decoding = self.decoding
-        request.num_hashed_blocks = self._num_hashed(request, ahead)
+        request.num_hashed_blocks = self.num_hashed_blocks(request, ahead)
         decoding.leave(request)
         computed = request.num_computed_tokens
         request.num_tokens = computed if self._asynchronous else computed + 1
-        request.num_blocks = -(-(computed + ahead) // self._block_size)
+        request.num_blocks = -(-(computed + ahead) // self.block_size)
         request.token_step = self.num_steps - 1
-        self._shared_decodes.pop(request, None)
+        self.shared_decodes.pop(request, None)
         self._keep_late(request)
 
     def _keep_late(self, request: Request) -> None:
@@ -317,7 +241,7 @@ class Scheduler:
         if self._in_flight is not None:
             self._in_flight.late += (request,)
 
-    def _num_hashed(self, request: Request, ahead: int = 0) -> int:
+    def num_hashed_blocks(self, request: Request, ahead: int = 0) -> int:
         """Leading blocks of a decoding request that are hashed.
 
         A block is hashed in the step in which the token that fills it is an input; with asynchronous scheduling one
@@ -326,7 +250,7 @@ class Scheduler:
         computed = self.decoding.clock - request.base + ahead
         if self._asynchronous:
             computed -= 1
-        return max(computed // self._block_size, request.num_hashed_blocks)
+        return max(computed // self.block_size, request.num_hashed_blocks)
 
     # -- admission -----------------------------------------------------------------------------------------------------
 
@@ -352,11 +276,11 @@ class Scheduler:
                 return
             waiting.popleft()
             self._start(plan, request, hit)
-            budget -= self._schedule_chunk(plan, request, num_tokens)
+            budget -= self.schedule_chunk(plan, request, num_tokens)
 
     def _admissible_tokens(self, request: Request, hit: Hit, budget: int, threshold: int) -> int:
         """Tokens that the head of `waiting` may get in this step; 0 if it must go on waiting."""
-        size, pool = self._block_size, self.pool
+        size, pool = self.block_size, self.pool
         num_hit_tokens = hit.num_blocks * size
         num_tokens = min(request.num_tokens - num_hit_tokens, threshold)
         if num_tokens > budget:
@@ -377,7 +301,7 @@ class Scheduler:
         """A waiting request begins to run, with what it hit."""
         if hit.pieces:
             self.pool.touch(request, hit)
-        num_hit_tokens = hit.num_blocks * self._block_size
+        num_hit_tokens = hit.num_blocks * self.block_size
         if request.num_preemptions:
             plan.resumed += (request,)
         else:
@@ -406,7 +330,7 @@ class Scheduler:
             if request.state is not FINISHED:
                 request.num_tokens += 1
                 if request.state is PREFILLING:
-                    request.num_hashed_blocks = request.num_computed_tokens // self._block_size
+                    request.num_hashed_blocks = request.num_computed_tokens // self.block_size
                     self.pool.enter_shared(request, request.num_hashed_blocks)
         return plan.finishing
 
@@ -415,23 +339,21 @@ class Scheduler:
         seat until then.
         """
         self.decoding.leave(request)
-        request.num_hashed_blocks = max(
-            request.num_hashed_blocks, (request.num_computed_tokens - 1) // self._block_size
-        )
+        request.num_hashed_blocks = max(request.num_hashed_blocks, (request.num_computed_tokens - 1) // self.block_size)
         request.num_tokens = request.num_computed_tokens
         request.state = DRAINING
-        self._shared_decodes.pop(request, None)
+        self.shared_decodes.pop(request, None)
 
     def _finish(self, request: Request) -> None:
-        state, size = request.state, self._block_size
+        state, size = request.state, self.block_size
         if state is WAITING:
             self.waiting.remove(request)
         else:
             if state is DECODING:
-                num_hashed = self._num_hashed(request)
+                num_hashed = self.num_hashed_blocks(request)
                 self.decoding.leave(request)
                 request.num_hashed_blocks = num_hashed
-                self._shared_decodes.pop(request, None)
+                self.shared_decodes.pop(request, None)
             elif state is DRAINING:
                 request.num_hashed_blocks = request.num_computed_tokens // size
             else:  # starved by the step after its last one, as it could not know of the EOS
@@ -463,7 +385,7 @@ class Scheduler:
             return 0
         if self.waiting and not self._head_stays_blocked:
             return 0
-        if self.waiting and (self._shared_decodes or self.pool.version != self._tested_version):
+        if self.waiting and (self.shared_decodes or self.pool.version != self._tested_version):
             return 0
         return decoding.steps_within(self.pool.num_free, num_steps)
 
@@ -474,8 +396,8 @@ class Scheduler:
         decoding, pool = self.decoding, self.pool
         pool.take(decoding.blocks_needed(num_steps))
         decoding.clock += num_steps
-        for request in self._shared_decodes:
-            request.num_hashed_blocks = self._num_hashed(request)
+        for request in self.shared_decodes:
+            request.num_hashed_blocks = self.num_hashed_blocks(request)
             pool.enter(request, request.num_hashed_blocks)
         self.num_steps += num_steps
         plan = StepPlan(self.num_steps - 1)

@@ -1,6 +1,6 @@
 """Columns to Parquet and back: compact types, names in place of numbers for classes and statuses, and no pandas."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +65,25 @@ def _stored(name: str, column: NDArray[Any], kind: Any, names: Mapping[str, list
     import pyarrow as pa
 
     if name in NAMED:
-        codes = pa.array(column).cast(kind.index_type)
-        return pa.DictionaryArray.from_arrays(codes, pa.array(names[name]))
-    return pa.array(column).cast(kind)
+        return pa.DictionaryArray.from_arrays(_numbers(column, kind.index_type), _words(names[name]))
+    return _numbers(column, kind)
+
+
+def _numbers(column: NDArray[Any], kind: Any) -> Any:
+    """The column as an Arrow array. `pa.array` and `cast` would do, but they import pandas and pyarrow.compute."""
+    import pyarrow as pa
+
+    column = np.ascontiguousarray(column, kind.to_pandas_dtype())
+    return pa.Array.from_buffers(kind, column.size, [None, pa.py_buffer(column)])
+
+
+def _words(names: Sequence[str]) -> Any:
+    """Names as an Arrow array of text, for the same reason without `pa.array`."""
+    import pyarrow as pa
+
+    texts = [name.encode() for name in names]
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
 
 
 def read_columns(path: Path, class_names: tuple[str, ...]) -> dict[str, NDArray[Any]]:

@@ -49,7 +49,7 @@ def num_cached_blocks(scheduler: Scheduler) -> int:
     if not pool.enable_prefix_caching:
         return count
     for request in scheduler.running:
-        num_hashed = scheduler._num_hashed(request) if request.state is DECODING else request.num_hashed_blocks
+        num_hashed = scheduler.num_hashed_blocks(request) if request.state is DECODING else request.num_hashed_blocks
         runs = request.branch.runs if request.branch else ()
         for index in range(request.num_entered_blocks, num_hashed):
             count += not any(run.alive_until(index) > index for run in runs)

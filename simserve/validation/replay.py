@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from simserve.engine.config import SchedulerConfig
 from simserve.engine.plan import StepPlan
 from simserve.engine.prefix import ENDLESS, Branch, extend
 from simserve.engine.request import DECODING, FINISHED, Request
-from simserve.engine.scheduler import UNLIMITED, Scheduler, SchedulerConfig
+from simserve.engine.scheduler import UNLIMITED, Scheduler
 from simserve.validation.observation import (
     blocks_of,
     ids,
