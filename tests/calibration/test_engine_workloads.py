@@ -81,7 +81,7 @@ def test_random_workloads_get_the_tokens_of_the_plain_model(seed: int) -> None:
 
 
 def test_starved_decodes_lose_nothing() -> None:
-    """The first victim stands early in `running`, which shifts those behind it: one of them gets nothing in that step."""
+    """The first victim stands early in `running` and shifts those behind it: one of them gets nothing in that step."""
     config = {
         "max_num_seqs": 4,
         "max_num_batched_tokens": 66,

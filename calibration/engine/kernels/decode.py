@@ -1,0 +1,95 @@
+"""Paged decode attention: one new token a row, all of its KV read once through the block table.
+
+One program serves one row and one key head, with all the query heads that share it: KV is loaded once for the group.
+The group is padded to 16, the least that a matrix unit multiplies. Softmax is online (arXiv 1805.02867), in base 2.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from calibration.engine.device_batch import DeviceBatch
+from calibration.engine.kernels.launch import INTERPRETED, architecture_of, decode_launch
+
+LOG2_E = 1.4426950408889634
+
+
+@triton.jit(do_not_specialize=["table_stride"])
+def paged_decode(
+    out,
+    query,
+    keys,
+    values,
+    block_table,
+    context_lens,
+    scale,
+    query_stride,
+    table_stride,
+    NUM_KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    PADDED_GROUP: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    TILE_KV: tl.constexpr,
+):
+    """Program (row, key head). `scale` includes log2(e); strides are of a token of `query`, of a row of the table."""
+    row = tl.program_id(0)
+    kv_head = tl.program_id(1)
+    context = tl.load(context_lens + row)
+    dims = tl.arange(0, HEAD_DIM)
+    group = tl.arange(0, PADDED_GROUP)
+    heads = kv_head * GROUP + group
+    in_group = group[:, None] < GROUP
+    q = tl.load(query + row * query_stride + heads[:, None] * HEAD_DIM + dims[None, :], mask=in_group, other=0.0)
+
+    largest = tl.full([PADDED_GROUP], float("-inf"), tl.float32)
+    total = tl.zeros([PADDED_GROUP], tl.float32)
+    acc = tl.zeros([PADDED_GROUP, HEAD_DIM], tl.float32)
+    for start in range(0, context, TILE_KV):
+        token = start + tl.arange(0, TILE_KV)
+        inside = token < context
+        block = tl.load(block_table + row * table_stride + token // BLOCK_SIZE, mask=inside, other=0)
+        slot = block.to(tl.int64) * BLOCK_SIZE + token % BLOCK_SIZE
+        at = (slot * NUM_KV_HEADS + kv_head) * HEAD_DIM
+        k = tl.load(keys + at[None, :] + dims[:, None], mask=inside[None, :], other=0.0)
+        scores = tl.dot(q, k, input_precision="ieee") * scale
+        scores = tl.where(inside[None, :], scores, float("-inf"))
+        larger = tl.maximum(largest, tl.max(scores, 1))
+        weights = tl.exp2(scores - larger[:, None])
+        shrink = tl.exp2(largest - larger)
+        total = total * shrink + tl.sum(weights, 1)
+        v = tl.load(values + at[:, None] + dims[None, :], mask=inside[:, None], other=0.0)
+        acc = tl.dot(weights.to(v.dtype), v, acc * shrink[:, None], input_precision="ieee")
+        largest = larger
+    acc = acc / total[:, None]
+    place = out + (row * NUM_KV_HEADS * GROUP + heads[:, None]) * HEAD_DIM + dims[None, :]
+    tl.store(place, acc.to(out.dtype.element_ty), mask=in_group)
+
+
+def decode_attention(out: Tensor, query: Tensor, keys: Tensor, values: Tensor, batch: DeviceBatch) -> None:
+    """Attention of the decodes of a batch, its first tokens, into `out`; other arguments as of `attention`."""
+    _, num_heads, head_dim = query.shape
+    block_size, num_kv_heads = keys.shape[1:3]
+    launch = decode_launch(head_dim, query.element_size(), architecture_of(query.device))
+    assert not (INTERPRETED and query.dtype == torch.bfloat16), "Triton's interpreter multiplies bf16 wrongly"
+    group = num_heads // num_kv_heads
+    paged_decode[(batch.num_decodes, num_kv_heads)](
+        out,
+        query,
+        keys,
+        values,
+        batch.block_table,
+        batch.context_lens,
+        head_dim**-0.5 * LOG2_E,
+        query.stride(0),
+        batch.block_table.stride(0),
+        NUM_KV_HEADS=num_kv_heads,
+        GROUP=group,
+        PADDED_GROUP=max(16, triton.next_power_of_2(group)),
+        HEAD_DIM=head_dim,
+        BLOCK_SIZE=block_size,
+        TILE_KV=launch.tile_kv,
+        num_warps=launch.num_warps,
+        num_stages=launch.num_stages,
+    )

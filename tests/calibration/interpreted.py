@@ -1,0 +1,112 @@
+"""Compares the Triton kernels with the torch back end in Triton's interpreter; run as a program, by test_kernels.py.
+
+The interpreter is chosen by an environment variable before the kernels are imported, hence a process of its own.
+"""
+
+import os
+import sys
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import pytest
+import torch
+
+from calibration.engine.attention import attention
+from calibration.engine.batch import synthetic_batch
+from calibration.engine.config import ModelConfig
+from calibration.engine.device_batch import to_device
+from calibration.engine.kernels import decode as decode_kernels
+from calibration.engine.kernels import prefill as prefill_kernels
+from calibration.engine.norm import add_rms_norm
+
+CPU = torch.device("cpu")
+TOLERANCES = {torch.float32: 3e-6, torch.float16: 2e-3}
+NUM_BLOCKS = 64
+
+
+def check_attention(
+    decodes: list[int], chunks: list[tuple[int, int]], num_kv_heads: int, group: int, head_dim: int, block_size: int
+) -> None:
+    """Both back ends on one batch, in both dtypes."""
+    for dtype, tolerance in TOLERANCES.items():
+        torch.manual_seed(0)
+        shape = (NUM_BLOCKS, block_size, num_kv_heads, head_dim)
+        keys, values = torch.randn(shape, dtype=dtype), torch.randn(shape, dtype=dtype)
+        host = synthetic_batch(decodes, chunks, num_blocks=NUM_BLOCKS, block_size=block_size, vocab_size=9)
+        batch = to_device(host, CPU)
+        # Queries lie between keys, as in the model: heads of a token are next to each other, tokens are not.
+        packed = torch.randn(len(host.tokens), num_kv_heads * (group + 1), head_dim, dtype=dtype)
+        query = packed[:, : num_kv_heads * group]
+        got, wanted = (attention(query, keys, values, batch, backend) for backend in ("triton", "torch"))
+        error = (got - wanted).abs().max().item()
+        print(f"{dtype} {decodes} {chunks} heads {num_kv_heads}x{group} dim {head_dim} block {block_size}: {error:.1e}")
+        assert error < tolerance
+
+
+def decode() -> None:
+    lengths = [1, 2, 15, 16, 17, 31, 32, 33, 64, 65]
+    check_attention(lengths, [], 1, 4, 64, 16)
+    check_attention([5, 70], [], 2, 1, 64, 16)
+    check_attention([33, 8], [], 2, 8, 64, 8)
+    check_attention([1, 40, 64], [], 1, 8, 128, 16)
+    check_attention([19], [], 3, 3, 64, 5)
+
+
+def prefill() -> None:
+    check_attention([], [(2, 0), (15, 0), (16, 0), (17, 1), (33, 31)], 1, 1, 64, 16)
+    check_attention([], [(64, 0), (65, 15)], 1, 4, 64, 16)
+    check_attention([3, 18], [(5, 60), (70, 2)], 2, 1, 64, 8)
+    check_attention([40], [(16, 17), (3, 1)], 1, 8, 128, 16)
+    check_attention([1], [(20, 4)], 1, 3, 64, 5)
+
+
+def rms_norm() -> None:
+    for hidden_size in (1, 64, 100, 1024, 1025):
+        for dtype, tolerance in TOLERANCES.items():
+            torch.manual_seed(0)
+            x, residual = torch.randn(3, hidden_size, dtype=dtype), torch.randn(3, hidden_size, dtype=dtype)
+            weight = torch.randn(hidden_size, dtype=dtype)
+            for added in (None, residual):
+                got = add_rms_norm(x, added, weight, 1e-5, "triton")
+                wanted = add_rms_norm(x, added, weight, 1e-5, "torch")
+                errors = [(a - b).abs().max().item() for a, b in zip(got, wanted, strict=True)]
+                print(f"{dtype} {hidden_size}: {errors}")
+                assert max(errors) < tolerance * 4
+
+
+def other_tiles() -> None:
+    """The launch configurations of newer devices."""
+    for kernels in (decode_kernels, prefill_kernels):
+        kernels.architecture_of = lambda _: "sm_90"
+    check_attention([1, 127, 128, 129, 200], [], 1, 2, 64, 16)
+    check_attention([], [(140, 30), (128, 0)], 1, 1, 64, 16)
+    check_attention([65], [(130, 65)], 1, 1, 128, 16)
+
+
+def bf16_is_refused() -> None:
+    """Its products would be silently wrong."""
+    batch = to_device(synthetic_batch([3], [(4, 0)], num_blocks=8, block_size=4, vocab_size=9), CPU)
+    cache = torch.zeros(8, 4, 1, 64, dtype=torch.bfloat16)
+    with pytest.raises(AssertionError, match="bf16"):
+        attention(torch.zeros(5, 1, 64, dtype=torch.bfloat16), cache, cache, batch, "triton")
+
+
+def engine() -> None:
+    """A whole engine on the Triton back end: chunks with history, decodes and a padded batch."""
+    from test_engine import CONFIG, MODEL, ModelRunner, Traffic, num_mixed, num_split, replace
+
+    model: ModelConfig = replace(MODEL, head_dim=64, num_layers=1)
+    config = replace(CONFIG, max_num_batched_tokens=8)
+    runner = ModelRunner(model, config, dtype="fp32", backend="triton", graph_sizes=(4,))
+    traffic = Traffic(runner, config)
+    for length in (3, 5, 20):
+        traffic.add(length, output_len=4)
+    traffic.run()
+    assert traffic.count(num_mixed)
+    assert traffic.count(num_split)
+    assert traffic.count(lambda output: output.graph == 4)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    globals()[sys.argv[1]]()
