@@ -43,7 +43,7 @@ def assert_same_steps(runs: Result, steps: Result) -> None:
     for name in right:
         np.testing.assert_array_equal(left[name], right[name], err_msg=name)
     first, last = first_steps(runs), last_steps(runs)
-    for name in ("start",):
+    for name in ("start", "waiting"):
         np.testing.assert_array_equal(runs.steps[name], steps.steps[name][first], err_msg=name)
     for name in ("end", "free_blocks"):
         np.testing.assert_array_equal(runs.steps[name], steps.steps[name][last], err_msg=name)
