@@ -58,6 +58,8 @@ class Replica:
         self._skip = skip_equal_steps
         self._alone = alone
         self._decode_costs: dict[int, DecodeCost] = {}
+        self._unwritten_preemptions = 0
+        """Preemptions of steps that scheduled nothing and so have no row: they count in the next row."""
         self._num_received = 0
         self._num_finished = 0
         self._finish_times: deque[int] = deque()
@@ -182,12 +184,13 @@ class Replica:
                 len(scheduler.running),
                 len(scheduler.waiting),
                 scheduler.pool.num_free,
-                len(plan.preempted),
+                len(plan.preempted) + self._unwritten_preemptions,
                 gpu,
                 cpu,
                 padded,
             ]
         )
+        self._unwritten_preemptions = 0
         if in_flight is not None:
             self._complete(in_flight, known)
         for request, step_before in plan.gaps:
@@ -196,6 +199,7 @@ class Replica:
 
     def _pass_over(self, plan: StepPlan, at: int) -> None:
         """A step without tokens takes no time; with asynchronous scheduling the engine waits for the one in flight."""
+        self._unwritten_preemptions += len(plan.preempted)
         if self._in_flight is not None:
             self._take_tokens(max(self._end, at))
         else:
