@@ -15,10 +15,10 @@ from typing import NamedTuple
 from calibration.engine.batch import Span, build_batch
 from calibration.engine.block_table import BlockTable
 from calibration.engine.runner import ModelRunner, StepTimes
-from simserve.engine.block_pool import BlockPool
+from simserve.engine.config import SchedulerConfig
 from simserve.engine.plan import StepPlan
 from simserve.engine.request import Request
-from simserve.engine.scheduler import Scheduler, SchedulerConfig
+from simserve.engine.scheduler import Scheduler
 from simserve.validation.observation import num_computed_tokens, scheduled_tokens
 
 
@@ -52,12 +52,9 @@ class Engine:
         assert (config.num_gpu_blocks, config.block_size) == (own.num_gpu_blocks, own.block_size)
         assert config.max_model_len <= own.max_model_len
         self.runner = runner
-        self.scheduler = Scheduler(config)
         seats = max(config.max_num_seqs, config.max_num_active_seqs or 0)
         self.block_table = BlockTable(config.num_gpu_blocks, config.block_size, seats, config.max_model_len)
-        self.scheduler.pool = BlockPool(
-            config.num_gpu_blocks, config.block_size, config.enable_prefix_caching, observer=self.block_table
-        )
+        self.scheduler = Scheduler(config, observer=self.block_table)
         self._texts: dict[Request, list[int]] = {}
 
     def add(self, request: Request, prompt: Sequence[int]) -> None:

@@ -18,7 +18,7 @@ from calibration.engine.kv_cache import KVCache
 from calibration.engine.model import Decoder
 from calibration.engine.rope import RotaryEmbedding
 from calibration.engine.weights import Weights, random_weights
-from simserve.engine.scheduler import SchedulerConfig
+from simserve.engine.config import SchedulerConfig
 
 Backend = Literal["torch", "triton"]
 Timer = Callable[[], float]

@@ -1,4 +1,4 @@
-"""Compares the Triton kernels with the torch back end in Triton's interpreter; run as a program, by test_kernels.py.
+"""Compares the Triton kernels with the torch back end in Triton's interpreter; test_triton_kernels.py runs it.
 
 The interpreter is chosen by an environment variable before the kernels are imported, hence a process of its own.
 """
@@ -93,7 +93,7 @@ def bf16_is_refused() -> None:
 
 def engine() -> None:
     """A whole engine on the Triton back end: chunks with history, decodes and a padded batch."""
-    from test_engine import CONFIG, MODEL, ModelRunner, Traffic, num_mixed, num_split, replace
+    from test_real_engine import CONFIG, MODEL, ModelRunner, Traffic, num_mixed, num_split, replace
 
     model: ModelConfig = replace(MODEL, head_dim=64, num_layers=1)
     config = replace(CONFIG, max_num_batched_tokens=8)

@@ -9,9 +9,9 @@ import pytest
 from workloads import random_workload
 
 from calibration.engine.block_table import NULL_BLOCK, BlockTable
-from simserve.engine.block_pool import BlockPool
 from simserve.engine.plan import StepPlan
 from simserve.engine.request import Request
+from simserve.engine.scheduler import Scheduler
 from simserve.validation.recording import Json, SchedulerWorkload, parse_workload
 from simserve.validation.replay import Replay
 
@@ -27,9 +27,7 @@ class SymbolicEngine(Replay):
         super().__init__(workload)
         config = self.scheduler.config
         self.table = BlockTable(config.num_gpu_blocks, config.block_size, config.max_num_seqs, config.max_model_len)
-        self.scheduler.pool = BlockPool(
-            config.num_gpu_blocks, config.block_size, config.enable_prefix_caching, observer=self.table
-        )
+        self.scheduler = Scheduler(config, observer=self.table)
         self.texts = texts(workload)
         self.cache: dict[tuple[int, int], int] = {}
         self.num_recomputed = 0

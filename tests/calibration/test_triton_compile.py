@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from calibration.engine.kernels.launch import ARCHITECTURES
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_every_kernel_compiles_within_the_limits_of_the_device(architecture: str, tmp_path: Path) -> None:
+def test_kernels_compile_within_the_limits_of_the_device(architecture: str, tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     environment["TRITON_CACHE_DIR"] = str(tmp_path)
     command = [sys.executable, "-m", "calibration.engine.kernels.compile", architecture]
@@ -23,12 +24,9 @@ def test_every_kernel_compiles_within_the_limits_of_the_device(architecture: str
     assert done.returncode == 0, done.stdout + done.stderr
     compiled = {tuple(line.split()[:4]) for line in done.stdout.splitlines()[1:]}
     for element in ("bf16", "fp32"):
-        for kernel, sizes in (
-            ("paged_prefill", (64, 128)),
-            ("paged_decode", (64, 128)),
-            ("add_rms_norm_rows", (8192,)),
-        ):
-            assert {(kernel, architecture, element, str(size)) for size in sizes} <= compiled
+        for kernel, size in product(("paged_prefill", "paged_decode"), ("64", "128")):
+            assert (kernel, architecture, element, size) in compiled
+        assert ("add_rms_norm_rows", architecture, element, "8192") in compiled
 
 
 def test_a_broken_limit_is_told() -> None:

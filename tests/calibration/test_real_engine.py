@@ -13,9 +13,9 @@ from reference import assert_greedy  # noqa: E402
 from calibration.engine.config import ModelConfig  # noqa: E402
 from calibration.engine.engine import Engine, StepOutput  # noqa: E402
 from calibration.engine.runner import ModelRunner  # noqa: E402
+from simserve.engine.config import SchedulerConfig  # noqa: E402
 from simserve.engine.prefix import ENDLESS, Branch, extend  # noqa: E402
 from simserve.engine.request import FINISHED, Request  # noqa: E402
-from simserve.engine.scheduler import SchedulerConfig  # noqa: E402
 
 MODEL = ModelConfig("tiny", 48, 2, 4, 2, 16, 96, 199)
 CONFIG = SchedulerConfig(
