@@ -1,0 +1,104 @@
+"""Routers: who gets a request, by rule, and what that does to a fleet."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scenario_text import scenario
+
+from simserve.cluster.router import ROUTERS
+from simserve.simulation import simulate
+from simserve.spec.cluster import ClusterSpec
+from simserve.workload.streams import random_stream
+
+
+class Load:
+    """A replica of which a router sees the number of unfinished requests alone."""
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+
+    def num_outstanding(self) -> int:
+        return self.count
+
+
+def router(name: str, fleet: list[Load], seed: int = 0):
+    return ROUTERS[name](fleet, random_stream(seed, "router"))
+
+
+def test_there_is_a_router_for_each_name_of_the_scenario() -> None:
+    assert set(ROUTERS) == set(ClusterSpec.model_fields["router"].annotation.__args__)
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_one_replica_gets_everything(name: str) -> None:
+    chosen = router(name, [Load()])
+    assert {chosen.choose() for _ in range(10)} == {0}
+
+
+def test_round_robin_goes_round() -> None:
+    chosen = router("round_robin", [Load(), Load(9), Load()])
+    assert [chosen.choose() for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_random_is_uniform_and_the_seeds() -> None:
+    size, draws = 5, 20_000
+    chosen = router("random", [Load()] * size)
+    found = [chosen.choose() for _ in range(draws)]
+    expected = draws / size
+    chi_square = sum((count - expected) ** 2 / expected for count in Counter(found).values())
+    assert chi_square < 18.5  # 99.9 % of chi-square with 4 degrees of freedom
+    again, other = router("random", [Load()] * size), router("random", [Load()] * size, seed=1)
+    assert [again.choose() for _ in range(draws)] == found
+    assert [other.choose() for _ in range(draws)] != found
+
+
+@given(st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=30))
+def test_least_requests_takes_the_next_of_the_least_loaded(states: list[list[int]]) -> None:
+    """Never one with more than another; among equals the first after the one chosen last."""
+    fleet = [Load() for _ in range(3)]
+    chosen, last = router("least_requests", fleet), 2
+    for counts in states:
+        for load, count in zip(fleet, counts, strict=True):
+            load.count = count
+        index = chosen.choose()
+        assert counts[index] == min(counts)
+        assert index == next(i % 3 for i in range(last + 1, last + 4) if counts[i % 3] == min(counts))
+        last = index
+
+
+FLEET = ("cluster.replicas=4", "workload.num_requests=400", "workload.output={distribution: uniform, min: 1, max: 300}")
+
+
+def test_an_idle_fleet_is_used_evenly() -> None:
+    """Ties rotate: requests that never meet are spread all the same (a fleet that only used replica 0 would tell
+    nothing of the others)."""
+    result = simulate(
+        scenario(*FLEET, "cluster.router=least_requests", "workload.arrivals={process: constant, rate: 0.2}")
+    )
+    assert np.bincount(result.requests["replica"]).tolist() == [100] * 4
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_every_replica_serves_what_it_was_given(name: str) -> None:
+    result = simulate(scenario(*FLEET, f"cluster.router={name}", "workload.arrivals.rate=60"))
+    given = np.bincount(result.requests["replica"], minlength=4)
+    assert given.min() > 60
+    for index in range(4):
+        rows = result.steps["replica"] == index
+        prompts = result.requests["input_len"][result.requests["replica"] == index]
+        assert result.steps["prefill_tokens"][rows].sum() == prompts.sum()
+
+
+def test_joining_the_shortest_queue_waits_less_than_going_round_and_that_less_than_chance() -> None:
+    """With answers of very different lengths (Winston 1977: the shortest queue is best for exponential service)."""
+    cost = "cost={constant_step: 10 ms}"
+    answers = "workload.output={distribution: empirical, values: [1, 1, 1, 1, 1, 1, 1, 200]}"
+    load = (answers, "workload.arrivals.rate=12", "workload.num_requests=4000", "engine.max_num_seqs=1", cost)
+    waits = []
+    for name in ("least_requests", "round_robin", "random"):
+        requests = simulate(scenario(*FLEET, *load, f"cluster.router={name}")).requests
+        waits.append((requests["scheduled"] - requests["engine_arrival"]).mean())
+    assert waits[0] < 0.7 * waits[1] < 0.7 * waits[2]
