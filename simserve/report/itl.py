@@ -17,6 +17,9 @@ from simserve.report.tokens import BoolArray, IntArray, exceptional_gaps, token_
 from simserve.spec.result import Result
 from simserve.spec.ticks import TICK
 
+KEPT_AT_ONCE = 1 << 20
+"""Values kept before equal ones are put together; bounds the memory, changes no number."""
+
 Pairs = Iterable[tuple[IntArray, IntArray]]
 """Values (whole, at least 0) and how often each stands in the list."""
 
@@ -86,12 +89,17 @@ def spread(pairs: Pairs, pooled: Pool, ranks: Sequence[int]) -> Spread:
     reached = np.cumsum(pooled.bins)
     wanted = np.zeros(NUM_BINS, np.bool_)
     wanted[np.searchsorted(reached, ranks, side="right")] = True
-    mean, squares, kept = pooled.total / pooled.count, 0.0, []
+    mean, squares, size = pooled.total / pooled.count, 0.0, 0
+    kept: list[tuple[IntArray, IntArray]] = []
     for values, weights in pairs:
         squares += float((values - mean) ** 2 @ weights)
         keep = wanted[_bin(values)]
-        kept.append(_collapse(values[keep], weights[keep]))
-    values, weights = _collapse(*(np.concatenate(column) for column in zip(*kept, strict=True)))
+        kept.append((values[keep], weights[keep]))
+        size += kept[-1][0].size
+        if size > KEPT_AT_ONCE:
+            kept = [_collapse(kept)]
+            size = kept[0][0].size
+    values, weights = _collapse(kept)
     # after each kept value so many of the list have come: all of the lower bins, kept or not, and those of its own
     left_out = np.cumsum(np.where(wanted, 0, pooled.bins))[_bin(values)]
     come = np.cumsum(weights) + left_out
@@ -99,10 +107,13 @@ def spread(pairs: Pairs, pooled: Pool, ranks: Sequence[int]) -> Spread:
     return Spread(dict(zip(ranks, found.tolist(), strict=True)), squares)
 
 
-def _collapse(values: IntArray, weights: IntArray) -> tuple[IntArray, IntArray]:
+def _collapse(pairs: Sequence[tuple[IntArray, IntArray]]) -> tuple[IntArray, IntArray]:
     """Each value once, in order, with the sum of its weights."""
-    distinct, inverse = np.unique(values, return_inverse=True)
-    return distinct, np.bincount(inverse, weights=weights, minlength=distinct.size).astype(np.int64)
+    values, weights = (np.concatenate(column) for column in zip(*pairs, strict=True))
+    order = np.argsort(values, kind="stable")  # gaps come in rising runs, which a merge sort likes
+    values, weights = values[order], weights[order]
+    first = np.flatnonzero(np.diff(values, prepend=-1))
+    return values[first], np.add.reduceat(weights, first) if first.size else weights
 
 
 def weighted_statistics(pairs: Callable[[], Pairs], percentiles: Sequence[float]) -> Statistics | None:
