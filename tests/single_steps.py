@@ -13,8 +13,8 @@ Columns = dict[str, Column]
 
 
 def ticks(seconds: NDArray[Any]) -> Column:
-    """The whole ticks that a column of seconds stands for."""
-    return np.rint(seconds * TICKS_PER_SECOND).astype(np.int64)
+    """The whole ticks that a column of seconds stands for; -1 where a thing did not happen."""
+    return np.nan_to_num(np.rint(seconds * TICKS_PER_SECOND), nan=-1).astype(np.int64)
 
 
 def single_steps(result: Result) -> Columns:
