@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from simserve.cli import capacity, catalogue, fidelity, memory, run, step, sweep, trace
+from simserve.cli import capacity, catalogue, fidelity, memory, run, step, sweep, trace, validate
 from simserve.cli.console import guarded
 
 app = typer.Typer(
@@ -32,6 +32,7 @@ for panel, verbs in VERBS.items():
     for verb in verbs:
         app.command(rich_help_panel=panel)(guarded(verb))
 app.add_typer(trace.trace, name="trace", rich_help_panel=LOOK)
+app.add_typer(validate.validate, name="validate", rich_help_panel=TRUST)
 
 
 def _print_version(wanted: bool) -> None:

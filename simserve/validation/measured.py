@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 from simserve.spec.errors import ScenarioError
 
@@ -74,12 +74,12 @@ def read_measured(path: Path) -> list[MeasuredRun]:
             missing = [name for name in REQUIRED if name not in (reader.fieldnames or ())]
             if missing:
                 raise ScenarioError(f"{path}: has no column {', '.join(missing)}; expected a table of measured runs")
-            return [_run(cast(Mapping[str, str], cells), path, reader.line_num) for cells in reader]
+            return [_run(cells, path, reader.line_num) for cells in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ScenarioError(f"{path}: cannot be read as a table: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _run(cells: Mapping[str | None, str | list[str] | None], path: Path, line: int) -> MeasuredRun:
+def _run(cells: Mapping[Any, Any], path: Path, line: int) -> MeasuredRun:
     if None in cells or None in cells.values():
         raise ScenarioError(f"{path}, line {line}: has not as many fields as the header")
     texts = {str(name): str(cell).strip() for name, cell in cells.items()}

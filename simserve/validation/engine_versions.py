@@ -1,0 +1,72 @@
+"""Serving stacks: what a version of the engine does when nobody says otherwise, and the CPU time that it takes."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field
+
+from simserve.spec.strict import Strict
+
+_FILE = Path(__file__).with_name("engine_versions.yaml")
+
+
+class Stack(Strict):
+    """One engine version of one source of measurements."""
+
+    name: str
+    versions: tuple[str, ...]
+    """Prefixes of the version."""
+    sources: tuple[str, ...] = ()
+    """Parts of the source's name; empty is any source."""
+    engine: dict[str, Any] = Field(default_factory=dict)
+    """Settings that a row takes if it does not state them."""
+    largest_graph: int | None = None
+    """Captured CUDA graphs go up to this many tokens, where the launch script says so."""
+    host: dict[str, dict[str, float]] = Field(default_factory=dict)
+    """GPU family, or `default` -> seconds, with the keys of `HostSpec`; `per_rank` is added to `per_step` under tensor
+    parallelism."""
+    fitted_to: str = ""
+
+    def matches(self, version: str, source: str) -> bool:
+        """Whether a row of that version and source ran on this stack."""
+        of_source = not self.sources or any(part in source for part in self.sources)
+        return of_source and version.startswith(self.versions)
+
+    def host_of(self, gpu: str, ranks: int) -> dict[str, float]:
+        """CPU times on that GPU under tensor parallelism over `ranks`."""
+        times = {**self.host.get("default", {}), **self.host.get(family(gpu), {})}
+        between = times.pop("per_rank", 0.0)
+        if ranks > 1 and "per_step" in times:
+            times["per_step"] += between
+        return times
+
+
+@cache
+def _document() -> Mapping[str, Any]:
+    loaded: Mapping[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+    return loaded
+
+
+@cache
+def stacks() -> tuple[Stack, ...]:
+    """All stacks, in the order in which they are tried."""
+    return tuple(Stack.model_validate(each) for each in _document()["stacks"])
+
+
+def stack_of(version: str, source: str) -> Stack:
+    """The stack of a row."""
+    return next(stack for stack in stacks() if stack.matches(version, source))
+
+
+def family(gpu: str) -> str:
+    """GPU family of a profile's name, or the name itself."""
+    families: Mapping[str, list[str]] = _document()["families"]
+    return next((name for name, heads in families.items() if any(gpu.startswith(head) for head in heads)), gpu)
+
+
+def gpu_of(name: str) -> Any:
+    """What `cluster.gpu` of a scenario takes for a GPU of a table: a profile's name, or what differs from one."""
+    return _document()["gpus"].get(name.lower(), name.lower())

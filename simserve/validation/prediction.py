@@ -1,0 +1,81 @@
+"""What simserve predicts for a measured run, in the columns of its table; and what a roofline alone would say."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simserve.simulation import simulate
+from simserve.spec.errors import ScenarioError
+from simserve.spec.result import COMPLETED, Result
+from simserve.validation.measured import LATENCIES, METRICS, STATISTICS, MeasuredRun
+from simserve.validation.roofline import roofline_tpot
+from simserve.validation.scenario_of_row import NotModelledError, RowScenario, scenario_of_row
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Values by column for one row. `reason`: why there are none. `roofline`: TPOT of bytes over nominal bandwidth."""
+
+    run: MeasuredRun
+    values: Mapping[str, float]
+    assumed: tuple[str, ...] = ()
+    hits: bool = False
+    roofline: float | None = None
+    reason: str = ""
+
+
+def predict(run: MeasuredRun) -> Prediction:
+    """Simulate a row."""
+    try:
+        row = scenario_of_row(run)
+        result = simulate(row.scenario)
+    except (NotModelledError, ScenarioError) as reason:
+        return Prediction(run, {}, reason=str(reason))
+    values = predicted_values(result, engine_clock=row.engine_clock)
+    return Prediction(run, values, row.assumed, row.hits, _roofline(row))
+
+
+def _roofline(row: RowScenario) -> float | None:
+    return roofline_tpot(row.scenario) * 1e3
+
+
+def predicted_values(result: Result, *, engine_clock: bool = False) -> dict[str, float]:
+    """Statistics of the requests that count, by column of the table of measured runs."""
+    from simserve.report.window import Window
+
+    window = Window.of(result)
+    chosen = window.measured & (result.requests["status"] == COMPLETED)
+    values: dict[str, float] = {}
+    for name, samples in latencies(result, engine_clock=engine_clock).items():
+        values |= _statistics(name, samples[chosen])
+    requests = result.requests
+    inputs, outputs = (int(requests[name][chosen].sum()) for name in ("input_len", "output_len"))
+    counts = {"req_tput_rps": int(chosen.sum()), "output_tput_tok_s": outputs, "total_tput_tok_s": inputs + outputs}
+    if window.duration > 0:
+        values |= {name: count / window.duration for name, count in counts.items()}
+    return {name: value for name, value in values.items() if name in METRICS}
+
+
+def latencies(result: Result, *, engine_clock: bool = False) -> dict[str, FloatArray]:
+    """Seconds of each request by latency, as the client sees it or by the engine's clock."""
+    from simserve.report.metrics import LATENCIES as BY_NAME
+    from simserve.report.metrics import engine_ttft
+
+    found = {name: BY_NAME[ours](result.requests) for name, ours in LATENCIES.items()}
+    if engine_clock:
+        outside = found["ttft"] - engine_ttft(result)
+        found |= {"ttft": found["ttft"] - outside, "e2e": found["e2e"] - outside}
+    return found
+
+
+def _statistics(name: str, samples: FloatArray) -> dict[str, float]:
+    samples = samples[~np.isnan(samples)]
+    if samples.size == 0:
+        return {}
+    points = [float(statistic[1:]) for statistic in STATISTICS[1:]]
+    values = [float(samples.mean()), *np.percentile(samples, points).tolist()]
+    return {f"{name}_{statistic}_ms": value * 1e3 for statistic, value in zip(STATISTICS, values, strict=True)}
