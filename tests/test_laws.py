@@ -74,7 +74,7 @@ def assert_tokens_add_up(audit: Audit) -> None:
     in_log = int(steps["prefill_tokens"].sum() + (steps["decodes"] * steps["steps"]).sum())
     assert in_log == sum(account.paid for _, account in accounts.values())
     assert result.meta["prefix_cache_hits"] == requests["cached_len"].sum()
-    assert result.meta["num_preemptions"] == requests["num_preemptions"].sum()
+    assert result.meta["num_preemptions"] == requests["num_preemptions"].sum() == steps["preemptions"].sum()
     for row, (request, account) in accounts.items():
         assert account.paid == account.computed + account.lost - requests["cached_len"][row]
         beyond_eos = account.sampled - requests["output_len"][row]
