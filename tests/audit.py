@@ -33,6 +33,8 @@ class Account:
     """Tokens ever computed for it."""
     lost: int = 0
     """Computed tokens that preemptions took away, less those found again."""
+    preempted_at: int = -1
+    """Tokens that the replica had produced when the request was preempted last."""
 
 
 class Audited(Scheduler):
@@ -42,6 +44,7 @@ class Audited(Scheduler):
         super().__init__(config)
         self.accounts: dict[Request, Account] = {}
         self.decoders: set[Request] = set()
+        self.num_sampled = 0
         self.num_finished = 0
         self.num_checks = 0
 
@@ -56,6 +59,8 @@ class Audited(Scheduler):
             self.decoders.discard(request)
         for request in plan.preempted:
             account = self.accounts[request]
+            assert account.preempted_at < self.num_sampled, "preempted again before anyone gained a token"
+            account.preempted_at = self.num_sampled
             account.lost += account.computed
             account.computed = account.hit = 0
         self.enter_decodes(plan, 1)
@@ -90,6 +95,7 @@ class Audited(Scheduler):
             account.computed += num_steps
             account.paid += num_steps
             account.sampled += num_steps
+        self.num_sampled += num_steps * len(self.decoders)
         assert plan.num_decodes == len(self.decoders)
         assert plan.context == sum(self.accounts[request].computed for request in self.decoders)
 
@@ -108,6 +114,7 @@ class Audited(Scheduler):
             account.paid += chunk.num_tokens
             if chunk.completes:
                 account.sampled += 1
+                self.num_sampled += 1
                 self.decoders.add(chunk.request)
 
     def enter_last_tokens(self, plan: StepPlan) -> None:

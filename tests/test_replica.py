@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from random_scenarios import scenarios
-from scenario_text import scenario
+from served import ASYNC, SYNC, constant, milliseconds, serve
 from single_steps import ticks
 
 from simserve.cost import build_step_cost
@@ -20,27 +20,6 @@ from simserve.spec.scenario import Scenario
 
 MILLISECOND = 10**10
 """In ticks."""
-
-CONSTANT = (
-    "cost={constant_step: 10 ms, host: {front_end_per_request: 0, front_end_per_token: 0, delivery: 0}}",
-    "workload.arrivals={process: all_at_once}",
-    "workload.input=10",
-)
-SYNC, ASYNC = "engine.async_scheduling=false", "engine.async_scheduling=true"
-
-
-def from_trace(tmp_path: Any, rows: list[tuple[float, int, int]], *overrides: str) -> Result:
-    """Serve requests (arrival in milliseconds, input_len, output_len)."""
-    path = tmp_path / "trace.csv"
-    lines = [f"{arrival / 1000:.9f},{input_len},{output_len}" for arrival, input_len, output_len in rows]
-    path.write_text("\n".join(["arrival,input_len,output_len", *lines]))
-    trace = f"workload={{trace: {{file: {path}, format: csv}}}}"
-    return simulate(scenario(*CONSTANT[:1], trace, *overrides))
-
-
-def milliseconds(result: Result, name: str) -> list[float]:
-    return np.round(result.requests[name] * 1000, 9).tolist()
-
 
 # The recurrences
 
@@ -85,16 +64,16 @@ def logs(result: Result) -> Any:
 
 @pytest.mark.parametrize("mode", [SYNC, ASYNC])
 @pytest.mark.parametrize("resolution", ["runs", "steps"])
-def test_who_comes_at_the_tick_of_a_decision_is_in_it(tmp_path: Any, mode: str, resolution: str) -> None:
+def test_who_comes_at_the_tick_of_a_decision_is_in_it(mode: str, resolution: str) -> None:
     """And who comes a nanosecond later has to wait for the next."""
     rows = [(0, 10, 9), (20, 10, 1), (20.000001, 10, 1)]
-    result = from_trace(tmp_path, rows, mode, f"run.resolution={resolution}")
+    result = serve(rows, mode, f"run.resolution={resolution}")
     assert milliseconds(result, "scheduled") == [0, 20, 30]
 
 
-def test_a_step_takes_all_who_are_there(tmp_path: Any) -> None:
+def test_a_step_takes_all_who_are_there() -> None:
     """Three prompts within the budget begin in one step, and decode together until each has its own end."""
-    result = from_trace(tmp_path, [(0, 10, 1), (0, 20, 3), (0, 30, 2)], SYNC, "run.resolution=steps")
+    result = serve([(0, 10, 1), (0, 20, 3), (0, 30, 2)], SYNC, "run.resolution=steps")
     assert milliseconds(result, "finish") == [10, 30, 20]
     assert result.steps["prefill_tokens"].tolist() == [60, 0, 0]
     assert result.steps["decodes"].tolist() == [0, 2, 1]
@@ -102,10 +81,10 @@ def test_a_step_takes_all_who_are_there(tmp_path: Any) -> None:
     assert result.steps["running"].tolist() == [3, 2, 1]
 
 
-def test_a_long_prompt_goes_in_chunks_beside_decodes(tmp_path: Any) -> None:
+def test_a_long_prompt_goes_in_chunks_beside_decodes() -> None:
     """Budget 64: the prompt of 150 tokens gets what the decode leaves, 63 a step; nobody stands still for it."""
     rows = [(0, 10, 6), (5, 150, 2)]
-    result = from_trace(tmp_path, rows, SYNC, "engine.max_num_batched_tokens=64", "engine.max_num_seqs=8")
+    result = serve(rows, SYNC, "engine.max_num_batched_tokens=64", "engine.max_num_seqs=8")
     assert result.steps["prefill_tokens"].tolist() == [10, 63, 63, 24, 0, 0]
     assert result.steps["decodes"].tolist() == [0, 1, 1, 1, 2, 1]
     assert milliseconds(result, "first_token") == [10, 40]
@@ -113,10 +92,10 @@ def test_a_long_prompt_goes_in_chunks_beside_decodes(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize(("mode", "third"), [(SYNC, 20), (ASYNC, 30)])
-def test_a_seat_comes_free_a_step_later_where_steps_are_decided_ahead(tmp_path: Any, mode: str, third: int) -> None:
+def test_a_seat_comes_free_a_step_later_where_steps_are_decided_ahead(mode: str, third: int) -> None:
     """Two seats: the first answer ends with the step of 10 to 20 ms. The asynchronous engine has decided the next step
     by then (vLLM's rule 33), and lets the third request in with the one after."""
-    result = from_trace(tmp_path, [(0, 10, 2), (0, 10, 9), (0, 10, 1)], mode, "engine.max_num_seqs=2")
+    result = serve([(0, 10, 2), (0, 10, 9), (0, 10, 1)], mode, "engine.max_num_seqs=2")
     assert milliseconds(result, "finish")[0] == 20
     assert [row.item() for row in result.requests["first_step"]] == [0, 0, third // 10]
     assert milliseconds(result, "first_token")[2] == third + 10
@@ -124,11 +103,9 @@ def test_a_seat_comes_free_a_step_later_where_steps_are_decided_ahead(tmp_path: 
 
 @pytest.mark.parametrize("resolution", ["runs", "steps"])
 @pytest.mark.parametrize("mode", [SYNC, ASYNC])
-def test_an_end_in_time_takes_the_steps_decided_before_it(tmp_path: Any, resolution: str, mode: str) -> None:
+def test_an_end_in_time_takes_the_steps_decided_before_it(resolution: str, mode: str) -> None:
     """At 35 ms the synchronous engine has decided four steps; the asynchronous one has five, 10 ms ahead of the GPU."""
-    result = from_trace(
-        tmp_path, [(0, 10, 100), (60, 10, 1)], mode, "run.max_time=35 ms", f"run.resolution={resolution}"
-    )
+    result = serve([(0, 10, 100), (60, 10, 1)], mode, "run.max_time=35 ms", f"run.resolution={resolution}")
     requests = result.requests
     assert requests["status"].tolist() == [UNFINISHED, UNFINISHED]
     assert requests["output_len"].tolist() == [4 if mode == SYNC else 5, 0]
@@ -141,7 +118,7 @@ def test_an_end_in_time_takes_the_steps_decided_before_it(tmp_path: Any, resolut
 
 
 def test_a_request_is_outstanding_until_after_the_tick_of_its_last_token() -> None:
-    question = scenario(*CONSTANT, SYNC)
+    question = constant(SYNC)
     clock = Clock()
     scheduler = Scheduler(scheduler_config(question, 1000))
     replica = Replica(clock, scheduler, build_step_cost(question))
@@ -157,7 +134,7 @@ def test_a_request_is_outstanding_until_after_the_tick_of_its_last_token() -> No
 
 def test_an_idle_replica_waits_without_events() -> None:
     """Nothing is on the heap while nobody is there."""
-    question = scenario(*CONSTANT, SYNC)
+    question = constant(SYNC)
     clock = Clock()
     Replica(clock, Scheduler(scheduler_config(question, 1000)), build_step_cost(question))
     clock.run()
