@@ -19,50 +19,44 @@ def attention(query: Tensor, keys: Tensor, values: Tensor, batch: DeviceBatch, b
     `query` is (tokens, heads, head_dim), rows in the order of the batch; `keys` and `values` are one layer of the
     cache, (blocks, block_size, kv_heads, head_dim). Returns (tokens, heads, head_dim), contiguous.
     """
-    out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     if backend == "triton":
-        from calibration.engine.kernels.decode import decode_attention
-        from calibration.engine.kernels.prefill import prefill_attention
-
-        if batch.num_decodes:
-            decode_attention(out, query, keys, values, batch)
-        if batch.chunks:
-            prefill_attention(out, query, keys, values, batch)
-        return out
+        return _triton(query, keys, values, batch)
     if batch.contexts is None:
         return _decode_all(query, keys, values, batch)
-    return _row_by_row(out, query, keys, values, batch)
+    return _row_by_row(query, keys, values, batch)
 
 
-def _row_by_row(out: Tensor, query: Tensor, keys: Tensor, values: Tensor, batch: DeviceBatch) -> Tensor:
-    assert batch.contexts is not None
-    lengths = [1] * batch.num_decodes + [num_tokens for num_tokens, _ in batch.chunks]
-    start = 0
-    for row, (length, context) in enumerate(zip(lengths, batch.contexts, strict=True)):
-        blocks = batch.block_table[row, : -(-context // keys.shape[1])]
-        k, v = (cache.index_select(0, blocks).flatten(0, 1)[:context] for cache in (keys, values))
-        end = start + length
-        if length == 1:
-            out[start:end] = _one_token(query[start:end], k, v)
-        else:
-            if row not in batch.masks:
-                batch.masks[row] = _causal_mask(length, context, query)
-            out[start:end] = _many_tokens(query[start:end], k, v, batch.masks[row])
-        start = end
+def _triton(query: Tensor, keys: Tensor, values: Tensor, batch: DeviceBatch) -> Tensor:
+    from calibration.engine.kernels.decode import decode_attention
+    from calibration.engine.kernels.prefill import prefill_attention
+
+    out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+    if batch.num_decodes:
+        decode_attention(out, query, keys, values, batch)
+    if batch.chunks:
+        prefill_attention(out, query, keys, values, batch)
     return out
 
 
-def _one_token(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """The query heads that share a key head stand where the tokens of a sequence would."""
-    _, num_heads, head_dim = query.shape
-    grouped = query.view(keys.shape[1], -1, head_dim)
-    out = F.scaled_dot_product_attention(grouped[None], keys.transpose(0, 1)[None], values.transpose(0, 1)[None])
-    return out.view(1, num_heads, head_dim)
-
-
-def _many_tokens(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    q, k, v = (tensor.transpose(0, 1)[None] for tensor in (query, keys, values))
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)[0].transpose(0, 1)
+def _row_by_row(query: Tensor, keys: Tensor, values: Tensor, batch: DeviceBatch) -> Tensor:
+    assert batch.contexts is not None
+    if not batch.row_blocks:
+        for row, context in zip(batch.block_table, batch.contexts, strict=True):
+            batch.row_blocks.append(row[: -(-context // keys.shape[1])])
+    lengths = [1] * batch.num_decodes + [num_tokens for num_tokens, _ in batch.chunks]
+    grouped = query.unflatten(1, (keys.shape[2], -1)).split(lengths)
+    rows = []
+    for index, (q, context, blocks) in enumerate(zip(grouped, batch.contexts, batch.row_blocks, strict=True)):
+        k, v = (cache.index_select(0, blocks).flatten(0, 1)[None, :context].transpose(1, 2) for cache in (keys, values))
+        if len(q) == 1:  # the query heads that share a key head stand where the tokens of a sequence would
+            rows.append(F.scaled_dot_product_attention(q, k, v))
+            continue
+        if index not in batch.masks:
+            batch.masks[index] = _causal_mask(len(q), context, query)
+        heads = q.flatten(1, 2)[None].transpose(1, 2)
+        out = F.scaled_dot_product_attention(heads, k, v, attn_mask=batch.masks[index], enable_gqa=True)
+        rows.append(out[0].transpose(0, 1).unflatten(1, q.shape[1:3]))
+    return torch.cat(rows).flatten(1, 2)
 
 
 def _causal_mask(num_tokens: int, context: int, like: Tensor) -> Tensor:

@@ -100,7 +100,6 @@ class BlockTable:
             for index in range(start, end):
                 self.numbers[seat, index] = numbers[index]
             self.num_blocks[seat] = end
-        self.num_computed[seat] = self.num_blocks[seat] * self.block_size
 
     def entered(self, request: Request, run: Run, start: int, end: int) -> None:
         """Blocks of a request are cached: what is in them outlives it."""

@@ -31,8 +31,9 @@ class DeviceBatch:
     query_starts: Tensor
     context_lens: Tensor
     block_table: Tensor
+    row_blocks: list[Tensor] = field(default_factory=list)
     masks: dict[int, Tensor] = field(default_factory=dict)
-    """Causal masks by row, kept from the first layer for the others."""
+    """Block numbers of each row and causal masks by row, which the first layer makes for the others."""
 
     def refill(self, batch: Batch) -> None:
         """Replace the content by that of another batch of the same shape, in the same memory."""
