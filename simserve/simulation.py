@@ -90,7 +90,7 @@ class Simulation:
         requests = records.request_columns(
             self.workload, sent, self.replicas, self.cluster.rejected, self.scenario.engine.max_model_len
         )
-        steps = records.step_columns([records.step_rows(replica) for replica in self.replicas])
+        steps = records.step_columns(self.replicas)
         return Result(
             scenario=self.scenario,
             requests=requests,

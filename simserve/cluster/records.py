@@ -22,9 +22,9 @@ _SECONDS: Final = ("start", "end", "gpu_time", "cpu_time")
 class TokenTimes:
     """When the tokens of each step of one replica are known, in ticks."""
 
-    def __init__(self, rows: dict[str, IntArray]) -> None:
+    def __init__(self, rows: Columns) -> None:
         self._rows = rows
-        self.first_step = np.cumsum(rows["steps"]) - rows["steps"]
+        self.first_step: IntArray = np.cumsum(rows["steps"], dtype=np.int64) - rows["steps"]
 
     def at(self, step: IntArray) -> IntArray:
         """Ticks of steps by their numbers, any shape."""
@@ -32,27 +32,29 @@ class TokenTimes:
         index = step - self.first_step[row]
         num_growths: IntArray = index * (index - 1) // 2
         rows = self._rows
-        return rows["first_token_time"][row] + index * rows["gap"][row] + num_growths * rows["gap_growth"][row]
+        times: IntArray = (
+            rows["first_token_time"][row] + index * rows["gap"][row] + num_growths * rows["gap_growth"][row]
+        )
+        return times
 
     def start(self, step: IntArray) -> IntArray:
         """Ticks at which steps that admitted requests, rows of their own, were decided."""
-        return self._rows["start"][np.searchsorted(self.first_step, step, side="right") - 1]
+        start: IntArray = self._rows["start"][np.searchsorted(self.first_step, step, side="right") - 1]
+        return start
 
 
-def step_rows(replica: Replica) -> dict[str, IntArray]:
-    """The step log of one replica as columns, in ticks."""
-    return _columns(replica.log.steps, STEP_FIELDS)
-
-
-def step_columns(rows: Sequence[dict[str, IntArray]]) -> Columns:
+def step_columns(replicas: Sequence[Replica]) -> Columns:
     """The step logs of all replicas, one after the other, as the columns of a result."""
-    counts = [len(columns["steps"]) for columns in rows]
-    joined = {name: np.concatenate([columns[name] for columns in rows]) for name in STEP_FIELDS}
+    logs = [replica.log.step_columns() for replica in replicas]
+    counts = [len(log["steps"]) for log in logs]
     steps: Columns = {
-        "replica": np.repeat(np.arange(len(rows)), counts),
-        "step": np.concatenate([TokenTimes(columns).first_step for columns in rows]),
+        "replica": np.repeat(np.arange(len(logs), dtype=np.int32), counts),
+        "step": np.concatenate([TokenTimes(log).first_step for log in logs]),
     }
-    return steps | {name: to_seconds(column) if name in _SECONDS else column for name, column in joined.items()}
+    for name in STEP_FIELDS:
+        column = logs[0][name] if len(logs) == 1 else np.concatenate([log[name] for log in logs])
+        steps[name] = to_seconds(column) if name in _SECONDS else column
+    return steps
 
 
 def gap_columns(replicas: Sequence[Replica]) -> Columns:
@@ -79,7 +81,7 @@ def request_columns(
     columns["status"][np.asarray(rejected, dtype=np.int64)] = REJECTED
     whole_answer = np.minimum(workload.output_len, max_model_len - workload.input_len)
     for index, replica in enumerate(replicas):
-        times = TokenTimes(step_rows(replica))
+        times = TokenTimes(replica.log.step_columns())
         done = _columns(replica.log.finishes, FINISH_FIELDS)
         done["output_len"] = whole_answer[done["request_id"]]
         _fill(columns, index, done, times, sent.delivery)

@@ -252,7 +252,7 @@ class BlockPool:
 
     @staticmethod
     def _find(branch: Branch, index: int) -> tuple[Run | None, int]:
-        """The run that holds the oldest copy of a block, and where the stretch ends up to which it is the one to take."""
+        """The run with the oldest copy of a block, and where the stretch ends up to which it is the one to take."""
         copies = branch.copies
         if copies and index in copies:
             return copies[index][0], index + 1
@@ -285,7 +285,7 @@ class BlockPool:
                 run.entries.remove(entry)
 
     def enter(self, request: Request, num_blocks: int) -> None:
-        """The request's first `num_blocks` blocks are full: enter in the cache those that are not yet, as held by it."""
+        """The request's first `num_blocks` blocks are full: enter in the cache those that are not yet there."""
         start = request.num_entered_blocks
         if num_blocks <= start or not self.enable_prefix_caching:
             return

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """Settings of one scheduler; every name and meaning is vLLM's. `max_num_active_seqs` of None means `max_num_seqs`."""
+    """Settings of one scheduler, with vLLM's names and meanings; no `max_num_active_seqs` means `max_num_seqs`."""
 
     max_num_seqs: int
     max_num_batched_tokens: int

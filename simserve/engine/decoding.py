@@ -46,7 +46,7 @@ class DecodingSet:
         heappush(self.finishes, (last, request.seq, request))
 
     def leave(self, request: Request) -> None:
-        """A request stops decoding: its tokens and blocks become explicit numbers. The caller gives it its new state."""
+        """A request stops decoding: its tokens and blocks become explicit numbers; the caller sets its new state."""
         base = request.base
         self.count -= 1
         self.base_sum -= base

@@ -170,7 +170,7 @@ class Replica:
         else:
             in_flight, known, self._ready = plan, end, end
         self._end = end
-        self.log.steps.fromlist(
+        self.log.add_step(
             [
                 1,
                 at,
@@ -286,9 +286,9 @@ class Replica:
         if self._asynchronous:
             self._in_flight = plan
             if num_steps > 1:  # only the step after the last tells when its tokens are known
-                log.steps.fromlist(run.row(0, num_steps - 1, counts, free + last_blocks))
-                log.steps.fromlist(run.row(num_steps - 1, num_steps, counts, free))
+                log.add_step(run.row(0, num_steps - 1, counts, free + last_blocks))
+                log.add_step(run.row(num_steps - 1, num_steps, counts, free))
                 return
-        log.steps.fromlist(run.row(0, num_steps, counts, free))
+        log.add_step(run.row(0, num_steps, counts, free))
         if not self._asynchronous:
             self._complete(plan, end)

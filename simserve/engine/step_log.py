@@ -5,7 +5,10 @@ Times of requests are not written: their step numbers are, and steps have times.
 """
 
 from array import array
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 STEP_FIELDS: Final = (
     "steps",
@@ -35,19 +38,49 @@ FINISH_FIELDS: Final = ("request_id", "scheduled", "first_step", "last_step", "c
 GAP_FIELDS: Final = ("request", "step_before", "step_after")
 """Steps of two successive tokens of a request with at least one step between them."""
 
-_FIRST_TOKEN_TIME = STEP_FIELDS.index("first_token_time") - len(STEP_FIELDS)
+_TIMES: Final = ("start", "end", "first_token_time", "gap", "gap_growth", "gpu_time", "cpu_time")
+"""Fields that need 64 bits; the others are counts of one step."""
+
+_FIRST_TOKEN_TIME: Final = STEP_FIELDS.index("first_token_time") - len(STEP_FIELDS)
+
+_BUFFERED: Final = 8192 * len(STEP_FIELDS)
+"""Values that wait to be packed."""
 
 
 class StepLog:
-    """The rows of one replica; a row is added by `fromlist` of its values, in the order of the fields."""
+    """The rows of one replica. `finishes` and `gaps` take rows by `fromlist`, in the order of the fields."""
 
-    __slots__ = ("finishes", "gaps", "steps")
+    __slots__ = ("_buffer", "_packed", "finishes", "gaps")
 
     def __init__(self) -> None:
-        self.steps = array("q")
         self.finishes = array("q")
         self.gaps = array("q")
+        self._buffer = array("q")
+        self._packed: list[dict[str, NDArray[Any]]] = []
+
+    def add_step(self, row: list[int]) -> None:
+        """A step, or a run of equal ones: its values in the order of `STEP_FIELDS`."""
+        if len(self._buffer) == _BUFFERED:
+            self._pack()
+        self._buffer.fromlist(row)
 
     def tokens_known(self, at: int) -> None:
         """The tokens of the last step written are known at `at`: asynchronous scheduling tells one step later."""
-        self.steps[_FIRST_TOKEN_TIME] = at
+        self._buffer[_FIRST_TOKEN_TIME] = at
+
+    def step_columns(self) -> dict[str, NDArray[Any]]:
+        """All rows so far, as columns of integers."""
+        self._pack()
+        columns = {name: np.concatenate([block[name] for block in self._packed]) for name in STEP_FIELDS}
+        self._packed = [columns]
+        return columns
+
+    def _pack(self) -> None:
+        rows = np.array(self._buffer, dtype=np.int64).reshape(-1, len(STEP_FIELDS))
+        self._packed.append(
+            {
+                name: np.ascontiguousarray(rows[:, index], dtype=np.int64 if name in _TIMES else np.int32)
+                for index, name in enumerate(STEP_FIELDS)
+            }
+        )
+        self._buffer = array("q")

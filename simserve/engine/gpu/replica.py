@@ -28,12 +28,12 @@ _LATER = -1
 class Flight:
     """A step that was decided and whose tokens are not known yet.
 
-    `row`: where its row begins in the step log. `cpu`: ticks of its work on the CPU. `done`: set once it is launched.
+    `row`: its row of the step log, to be written when its times are known. `cpu`: ticks of its work on the CPU. `done`: set once it is launched.
     """
 
     __slots__ = ("cpu", "done", "plan", "row", "start")
 
-    def __init__(self, plan: StepPlan, start: int, cpu: int, row: int) -> None:
+    def __init__(self, plan: StepPlan, start: int, cpu: int, row: list[int]) -> None:
         self.plan = plan
         self.start = start
         self.cpu = cpu
@@ -95,15 +95,14 @@ class KernelReplica(Replica):
         """The engine core's work on a step: prepare it, launch it, and what it does afterwards."""
         env, scheduler, log = self.env, self.scheduler, self.log
         spelled = spell_out(self.cost, _batch(plan))
-        flight = Flight(plan, int(env.now), spelled.cpu, len(log.steps))
+        start = int(env.now)
+        row = [
+            *(1, start, _LATER, _LATER, 0, 0, plan.num_prefill_tokens, plan.num_decodes, plan.context),
+            *(len(scheduler.running), len(scheduler.waiting), scheduler.pool.num_free, len(plan.preempted)),
+            *(_LATER, spelled.cpu, spelled.padded),
+        ]
+        flight = Flight(plan, start, spelled.cpu, row)
         self._flights.append(flight)
-        log.steps.fromlist(
-            [
-                *(1, flight.start, _LATER, _LATER, 0, 0, plan.num_prefill_tokens, plan.num_decodes, plan.context),
-                *(len(scheduler.running), len(scheduler.waiting), scheduler.pool.num_free, len(plan.preempted)),
-                *(_LATER, spelled.cpu, spelled.padded),
-            ]
-        )
         for request, step_before in plan.gaps:
             log.gaps.fromlist([int(request.id), step_before, plan.index])
         yield env.timeout(spelled.before)
@@ -123,10 +122,10 @@ class KernelReplica(Replica):
 
     def _know_tokens(self, done: Done, known: int) -> None:
         """The tokens of the oldest step are known."""
-        flight, steps = self._flights.popleft(), self.log.steps
-        steps[flight.row + _END] = done.end
-        steps[flight.row + _TOKENS] = known
-        steps[flight.row + _GPU_TIME] = done.busy - self._last.busy
+        flight = self._flights.popleft()
+        row = flight.row
+        row[_END], row[_TOKENS], row[_GPU_TIME] = done.end, known, done.busy - self._last.busy
+        self.log.add_step(row)
         self._last = done
         self._complete(flight.plan, known)
 
