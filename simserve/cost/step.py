@@ -115,7 +115,15 @@ class ConstantStepCost:
         """Cost of any step."""
         return self._time
 
-    ticks = step
+    def ticks(
+        self,
+        chunks: Sequence[tuple[int, int]],  # noqa: ARG002
+        num_decodes: int,  # noqa: ARG002
+        context: int,  # noqa: ARG002
+        num_sampled: int,  # noqa: ARG002
+    ) -> tuple[int, int, int, int]:
+        """The same."""
+        return self._time
 
     def breakdown(self, steps: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         """All of the GPU's time, in one group."""

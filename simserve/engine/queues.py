@@ -28,7 +28,9 @@ class PriorityQueue:
         """Let a request wait."""
         heappush(self._heap, (request.priority, request.arrival, request.id, request))
 
-    appendleft = append
+    def appendleft(self, request: Request) -> None:
+        """Let a preempted request wait: its place does not depend on when it came back."""
+        self.append(request)
 
     def __getitem__(self, index: int) -> Request:
         """The request to be admitted next; only index 0 exists."""
