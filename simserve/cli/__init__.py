@@ -26,7 +26,7 @@ VERBS: dict[str, list[Callable[..., None]]] = {
     ASK: [run.run, run.report, step.step, memory.memory],
     PLAN: [sweep.sweep, capacity.capacity],
     LOOK: [catalogue.gallery, catalogue.models, catalogue.profiles, catalogue.schema],
-    TRUST: [fidelity.fidelity],
+    TRUST: [fidelity.fidelity, validate.fit_server],
 }
 for panel, verbs in VERBS.items():
     for verb in verbs:

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from simserve.cli.arguments import Workers
-from simserve.cli.console import fail, guarded, progress_bar, results_console, say
+from simserve.cli.arguments import Force, Json, Overrides, ScenarioName, Workers, load
+from simserve.cli.console import fail, guarded, print_json, print_table, progress_bar, results_console, say
 
 validate = typer.Typer(no_args_is_help=True, help="Compare predictions with measured servers.")
 
@@ -50,3 +50,86 @@ def table(
         stem = plot.with_suffix("") if plot.suffix in {".svg", ".png"} else plot
         for path in save_pictures(report, stem):
             say(f"wrote {path}")
+
+
+@validate.command()
+@guarded
+def run(
+    scenario: ScenarioName,
+    against: Annotated[
+        Path,
+        typer.Option(
+            "--against", metavar="BENCH", show_default=False, help="Detailed .json of vllm bench serve, .jsonl or .csv."
+        ),
+    ],
+    overrides: Overrides = None,
+    json: Json = False,
+) -> None:
+    """Replay the arrivals and lengths of a recorded benchmark and print the errors.
+
+    BENCH: the .json that `vllm bench serve --save-result --save-detailed` writes, or a .csv with arrival_s, prompt_len,
+    output_len, ttft_s and e2e_s (client's clock), or a .jsonl with arrival_time, queued_ts, first_token_ts,
+    last_token_ts, input_toks and output_toks (engine's clock). The scenario's own workload is not used.
+
+    Example: simserve validate run mine.yaml --against bench.json
+    """
+    from simserve.validation.replay_benchmark import read_recording, replay_report
+
+    recording = read_recording(against)
+    report = replay_report(load(scenario, overrides), recording)
+    if json:
+        print_json(report)
+        return
+    rows = [
+        [metric, *(_shown(metric, each[key]) for key in ("measured", "predicted")), f"{100 * each['error']:+.1f} %"]
+        for metric, each in report["metrics"].items()
+    ]
+    note = f"{report['requests']} requests of {against.name}, by the {report['clock']}'s clock"
+    print_table("Replay of a benchmark", ["metric", "measured", "predicted", "error"], rows, note)
+
+
+def _shown(metric: str, value: float) -> str:
+    return f"{value:.5g} tok/s" if metric.endswith("throughput") else f"{value * 1e3:.5g} ms"
+
+
+def fit_server(
+    scenario: ScenarioName,
+    against: Annotated[
+        list[Path],
+        typer.Option(
+            "--against", metavar="BENCH", show_default=False, help="A benchmark of that server; repeat for more."
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", show_default=False, help="Folder for the fitted profile.yaml."),
+    ],
+    overrides: Overrides = None,
+    force: Force = False,
+) -> None:
+    """Fit a hardware profile to benchmarks of your own server: bandwidth, FLOP/s, and the host's times.
+
+    The scenario describes the server that was measured; its GPU is where the fit starts, and what the benchmarks do
+    not tell stays near it. With two benchmarks or more each is also predicted from the others.
+
+    Example: simserve fit-server mine.yaml --against bench1.json --against bench2.json -o hardware_profiles/my-server
+    """
+    from simserve.validation.fit import fit_server as fit
+    from simserve.validation.fit import write_profile
+    from simserve.validation.replay_benchmark import read_recording
+
+    if (output / "profile.yaml").exists() and not force:
+        raise FileExistsError(f"{output / 'profile.yaml'} exists")
+    recordings = [read_recording(path) for path in against]
+    with progress_bar("fitting") as progress:
+        fitted = fit(load(scenario, overrides), recordings, progress)
+    factors = [[name, f"{factor:.3g}"] for name, factor in fitted.factors.items()]
+    print_table("Constants, as multiples of the base profile's", ["constant", "factor"], factors)
+    for title, errors in (("Fitted", fitted.fitted), ("Predicted from the other benchmarks", fitted.left_out)):
+        for path, each in errors.items():
+            rows = [
+                [e.metric, _shown(e.metric, e.measured), _shown(e.metric, e.predicted), f"{100 * e.error:+.1f} %"]
+                for e in each
+            ]
+            print_table(f"{title}: {Path(path).name}", ["metric", "measured", "predicted", "error"], rows)
+    say(f"wrote {write_profile(fitted.gpu, output, force=force)}; use it as cluster.gpu={output}/profile.yaml")

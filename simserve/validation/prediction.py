@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from simserve.simulation import simulate
 from simserve.spec.errors import ScenarioError
 from simserve.spec.result import COMPLETED, Result
-from simserve.validation.measured import LATENCIES, METRICS, STATISTICS, MeasuredRun
+from simserve.validation.measured import METRICS, STATISTICS, MeasuredRun
+from simserve.validation.replay_benchmark import predicted_latencies, replayed
 from simserve.validation.roofline import roofline_tpot
 from simserve.validation.scenario_of_row import NotModelledError, RowScenario, scenario_of_row
 
@@ -32,25 +33,28 @@ def predict(run: MeasuredRun) -> Prediction:
     """Simulate a row."""
     try:
         row = scenario_of_row(run)
-        result = simulate(row.scenario)
+        values = _replayed_values(row) if row.recording else predicted_values(simulate(row.scenario))
     except (NotModelledError, ScenarioError) as reason:
         return Prediction(run, {}, reason=str(reason))
-    values = predicted_values(result, engine_clock=row.engine_clock)
-    return Prediction(run, values, row.assumed, row.hits, _roofline(row))
+    roofline = None if row.recording else roofline_tpot(row.scenario) * 1e3
+    return Prediction(run, values, row.assumed, row.hits, roofline)
 
 
-def _roofline(row: RowScenario) -> float | None:
-    return roofline_tpot(row.scenario) * 1e3
+def _replayed_values(row: RowScenario) -> dict[str, float]:
+    assert row.recording is not None
+    with replayed(row.scenario, row.recording) as scenario:
+        result = simulate(scenario)
+    return predicted_values(result, row.recording.clock)
 
 
-def predicted_values(result: Result, *, engine_clock: bool = False) -> dict[str, float]:
+def predicted_values(result: Result, clock: str = "client") -> dict[str, float]:
     """Statistics of the requests that count, by column of the table of measured runs."""
     from simserve.report.window import Window
 
     window = Window.of(result)
     chosen = window.measured & (result.requests["status"] == COMPLETED)
     values: dict[str, float] = {}
-    for name, samples in latencies(result, engine_clock=engine_clock).items():
+    for name, samples in predicted_latencies(result, clock).items():
         values |= _statistics(name, samples[chosen])
     requests = result.requests
     inputs, outputs = (int(requests[name][chosen].sum()) for name in ("input_len", "output_len"))
@@ -58,18 +62,6 @@ def predicted_values(result: Result, *, engine_clock: bool = False) -> dict[str,
     if window.duration > 0:
         values |= {name: count / window.duration for name, count in counts.items()}
     return {name: value for name, value in values.items() if name in METRICS}
-
-
-def latencies(result: Result, *, engine_clock: bool = False) -> dict[str, FloatArray]:
-    """Seconds of each request by latency, as the client sees it or by the engine's clock."""
-    from simserve.report.metrics import LATENCIES as BY_NAME
-    from simserve.report.metrics import engine_ttft
-
-    found = {name: BY_NAME[ours](result.requests) for name, ours in LATENCIES.items()}
-    if engine_clock:
-        outside = found["ttft"] - engine_ttft(result)
-        found |= {"ttft": found["ttft"] - outside, "e2e": found["e2e"] - outside}
-    return found
 
 
 def _statistics(name: str, samples: FloatArray) -> dict[str, float]:

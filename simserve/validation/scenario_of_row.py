@@ -4,9 +4,10 @@ What a row does not state takes the default of its engine's version. A run that 
 the reason.
 """
 
+import json
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from simserve.spec import resources
@@ -16,6 +17,7 @@ from simserve.spec.load import build_scenario
 from simserve.spec.scenario import Scenario
 from simserve.validation.engine_versions import Stack, gpu_of, stack_of
 from simserve.validation.measured import MeasuredRun
+from simserve.validation.replay_benchmark import Recording, read_recording
 
 SHAREGPT_CV = 1.1
 """Coefficient of variation of the lengths of ShareGPT chats, where a row gives only their means."""
@@ -27,7 +29,8 @@ _ENGINE_KEYS = {
     "max_model_len": "max_model_len",
     "num_gpu_blocks": "kv_cache_blocks_16tok",
 }
-_GRAPHS_AS_DEFAULT = 512
+_ANY_WORKLOAD = {"arrivals": {"process": "all_at_once"}, "input": 1, "output": 1, "num_requests": 1}
+"""Stands where a recording is going to."""
 
 
 class NotModelledError(Exception):
@@ -44,9 +47,8 @@ class RowScenario:
     hits: bool
     warmup: int = 0
     """Requests sent before the measured part."""
-    engine_clock: bool = False
-    """Latencies were taken inside the engine, without its front end."""
-    extras: dict[str, Any] = field(default_factory=dict)
+    recording: Recording | None = None
+    """The run's own requests, where they lie beside the table; they stand for the scenario's workload."""
 
 
 def scenario_of_row(run: MeasuredRun, seed: int = 0) -> RowScenario:
@@ -59,8 +61,9 @@ def scenario_of_row(run: MeasuredRun, seed: int = 0) -> RowScenario:
     _refuse(run)
     stack = stack_of(run.text("engine_version"), run.text("source"))
     assumed: list[str] = []
-    workload, warmup_time, warmup = _workload(run, assumed)
-    data = {
+    recording = _recording(run) if run.text("arrival_process").startswith("trace") else None
+    workload, warmup_time, warmup = _workload(run, assumed) if recording is None else (_ANY_WORKLOAD, 0.0, 0)
+    data: dict[str, Any] = {
         "name": run.name,
         "seed": seed,
         "model": _model(run),
@@ -69,12 +72,33 @@ def scenario_of_row(run: MeasuredRun, seed: int = 0) -> RowScenario:
         "engine": _engine(run, stack, assumed),
         "run": {"warmup": warmup_time},
     }
+    if recording is not None and (blocks := _logged_blocks(recording)):
+        data["engine"]["num_gpu_blocks"] = blocks
     host = stack.host_of(run.text("gpu").lower(), run.count("tp") or 1)
     if host:
         data["cost"] = {"host": host}
     scenario = build_scenario(Document(data, {(): Place(f"row {run.name}")}))
     hits = "shared_prefix" in workload and scenario.engine.enable_prefix_caching
-    return RowScenario(run, scenario, tuple(assumed), hits, warmup)
+    return RowScenario(run, scenario, tuple(assumed), hits, warmup, recording)
+
+
+def _recording(run: MeasuredRun) -> Recording:
+    """The per-request list of a run: per_request/SOURCE_NAME_requests.jsonl beside the table, NAME the end of its id."""
+    name = run.name.partition("-")[2]
+    folder = run.folder / "per_request"
+    for path in sorted(folder.glob("*_requests.jsonl")):
+        if path.name.removesuffix("_requests.jsonl").replace("_", "-").endswith(f"-{name}"):
+            return read_recording(path)
+    raise NotModelledError(f"its arrivals and lengths are a list that {folder} has not")
+
+
+def _logged_blocks(recording: Recording) -> int | None:
+    """KV blocks that the server logged at its start, in the file beside the list of requests."""
+    meta = recording.path.with_name(recording.path.name.replace("_requests.jsonl", "_meta.json"))
+    if not meta.is_file():
+        return None
+    blocks = json.loads(meta.read_text(encoding="utf-8")).get("kv_cache", {}).get("num_gpu_blocks")
+    return None if blocks is None else int(blocks)
 
 
 def _refuse(run: MeasuredRun) -> None:

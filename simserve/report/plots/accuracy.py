@@ -8,6 +8,7 @@ from simserve.report.plots.style import CYCLE, FAINT, GREY, INK, figure, legend_
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 BAND = 0.1
@@ -33,7 +34,7 @@ def scatter_plot(points: Sequence[Point], titles: Mapping[str, str]) -> "Figure"
         _diagonal(axes, chosen)
         axes.set(xscale="log", yscale="log", title=title, xlabel="measured", ylabel="predicted")
         for axis in (axes.xaxis, axes.yaxis):
-            plain_log_axis(axis)
+            _decades(axis)
         axes.set_aspect("equal", adjustable="datalim")
         axes.tick_params(labelsize=7)
     legend_below(fig, _handles(colours))
@@ -75,6 +76,15 @@ def _scatter(
         if xy:
             across, up = zip(*xy, strict=True)
             axes.scatter(across, up, s=9, color=colour, alpha=0.6, linewidths=0)
+
+
+def _decades(axis: "Axis") -> None:
+    """1, 10, 100, 1k, ...: latencies span five decades."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(numticks=12))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value < 1e3 else f"{value / 1e3:g}k"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _diagonal(axes: "Axes", points: Sequence[Point]) -> None:
