@@ -44,15 +44,18 @@ class TokenTimes:
 
 
 def step_columns(replicas: Sequence[Replica]) -> Columns:
-    """The step logs of all replicas, one after the other, as the columns of a result."""
+    """The step logs of all replicas, one after the other, as the columns of a result; the logs let go of them."""
     logs = [replica.log.step_columns() for replica in replicas]
+    for replica in replicas:
+        replica.log.forget_steps()
     counts = [len(log["steps"]) for log in logs]
     steps: Columns = {
         "replica": np.repeat(np.arange(len(logs), dtype=np.int32), counts),
         "step": np.concatenate([TokenTimes(log).first_step for log in logs]),
     }
     for name in STEP_FIELDS:
-        column = logs[0][name] if len(logs) == 1 else np.concatenate([log[name] for log in logs])
+        parts = [log.pop(name) for log in logs]
+        column = parts[0] if len(parts) == 1 else np.concatenate(parts)
         steps[name] = to_seconds(column) if name in _SECONDS else column
     return steps
 

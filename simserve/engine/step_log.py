@@ -70,10 +70,16 @@ class StepLog:
 
     def step_columns(self) -> dict[str, NDArray[Any]]:
         """All rows so far, as columns of integers."""
-        self._pack()
-        columns = {name: np.concatenate([block[name] for block in self._packed]) for name in STEP_FIELDS}
-        self._packed = [columns]
-        return columns
+        if self._buffer or not self._packed:
+            self._pack()
+        blocks = self._packed
+        if len(blocks) > 1:  # column by column, so that not all of them are there twice
+            self._packed = [{name: np.concatenate([block.pop(name) for block in blocks]) for name in STEP_FIELDS}]
+        return self._packed[0]
+
+    def forget_steps(self) -> None:
+        """Let go of the rows: they are columns elsewhere now."""
+        self._packed = []
 
     def _pack(self) -> None:
         rows = np.array(self._buffer, dtype=np.int64).reshape(-1, len(STEP_FIELDS))
