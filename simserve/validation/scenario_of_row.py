@@ -83,7 +83,7 @@ def scenario_of_row(run: MeasuredRun, seed: int = 0) -> RowScenario:
 
 
 def _recording(run: MeasuredRun) -> Recording:
-    """The per-request list of a run: per_request/SOURCE_NAME_requests.jsonl beside the table, NAME the end of its id."""
+    """Requests of a run: per_request/SOURCE_NAME_requests.jsonl beside the table, where its id ends in NAME."""
     name = run.name.partition("-")[2]
     folder = run.folder / "per_request"
     for path in sorted(folder.glob("*_requests.jsonl")):
