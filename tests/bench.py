@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ import yaml
 from simserve.report.summary import summarize
 from simserve.simulation import Simulation
 from simserve.spec.load import parse_scenario
+from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
 
 README = Path(__file__).parent.parent / "README.md"
@@ -117,10 +117,13 @@ def saturated_rate(changes: dict[str, Any]) -> float:
     return float((last - first) / (finish[last] - finish[first]))
 
 
-def cpu_seconds(work: Callable[[], object]) -> float:
+def timed_run(scenario: Scenario) -> tuple[float, Result]:
+    """CPU seconds from the built fleet to the summary, and what came of it."""
+    simulation = Simulation(scenario)
     start = time.process_time()
-    work()
-    return time.process_time() - start
+    result = simulation.run()
+    summarize(result)
+    return time.process_time() - start, result
 
 
 def timeouts_per_second(count: int = 200_000) -> float:
@@ -130,7 +133,9 @@ def timeouts_per_second(count: int = 200_000) -> float:
 
     env = simpy.Environment()
     env.process(ticking(env))
-    return count / cpu_seconds(env.run)
+    start = time.process_time()
+    env.run()
+    return count / (time.process_time() - start)
 
 
 def measure(name: str) -> str:
@@ -142,14 +147,11 @@ def measure(name: str) -> str:
     speeds, ratios = [], []
     for _ in range(3):
         before = timeouts_per_second()
-        simulation = Simulation(scenario_of(changes, rate, num_requests))
-        results: list[Any] = []
-        seconds = cpu_seconds(lambda: results.append(simulation.run()) or summarize(results[-1]))
+        seconds, result = timed_run(scenario_of(changes, rate, num_requests))
         speeds.append(num_requests / seconds)
         ratios.append(seconds / num_requests * (before + timeouts_per_second()) / 2)
-    steps = Simulation(scenario_of(changes, rate, num_requests, "steps"))
-    stepping = num_requests / cpu_seconds(lambda: summarize(steps.run()))
-    meta = results[-1].meta
+    stepping = num_requests / timed_run(scenario_of(changes, rate, num_requests, "steps"))[0]
+    meta: Any = result.meta
     skipped = meta["skipped_steps"] / meta["total_steps"]
     preemptions = meta["num_preemptions"] / num_requests
     return (
@@ -164,7 +166,7 @@ def measure_process(num_requests: int, *options: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "scenario.yaml"
         path.write_text(scenario_of({}, rate, num_requests).to_yaml(), encoding="utf-8")
-        command = [sys.executable, "-m", "simserve.cli", "run", str(path), "-o", str(Path(folder) / "out"), *options]
+        command = [sys.executable, "-m", "simserve", "run", str(path), "-o", str(Path(folder) / "out"), *options]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, check=True, capture_output=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -178,9 +180,11 @@ def main() -> None:
     parser.add_argument("--readme", action="store_true", help="write the table into README.md")
     options = parser.parse_args()
     lines = [
-        f"Python {platform.python_version()}, {_processor()}, one core; SimPy alone {timeouts_per_second():,.0f} timeouts/CPU-s.",
+        f"Python {platform.python_version()}, {_processor()}, one core; SimPy alone: {timeouts_per_second():,.0f} "
+        "timeouts per CPU-second.",
         "",
-        "| workload | requests per CPU-second | in timeouts per request | at resolution `steps` | steps skipped | preemptions per request |",
+        "| workload | requests per CPU-second | timeouts in the time of a request | requests at resolution `steps` "
+        "| steps skipped | preemptions per request |",
         "|---|---|---|---|---|---|",
     ]
     print("\n".join(lines), flush=True)
@@ -195,11 +199,14 @@ def main() -> None:
     if options.readme:
         text = README.read_text(encoding="utf-8")
         table = "<!-- bench -->\n" + "\n".join(lines) + "\n<!-- /bench -->"
-        README.write_text(re.sub(r"<!-- bench -->.*<!-- /bench -->", lambda _: table, text, flags=re.DOTALL), encoding="utf-8")
+        README.write_text(
+            re.sub(r"<!-- bench -->.*<!-- /bench -->", lambda _: table, text, flags=re.DOTALL), encoding="utf-8"
+        )
 
 
 def _processor() -> str:
-    models = re.findall(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text()) if Path("/proc/cpuinfo").exists() else []
+    cpuinfo = Path("/proc/cpuinfo")
+    models = re.findall(r"model name\s*:\s*(.*)", cpuinfo.read_text(encoding="utf-8")) if cpuinfo.exists() else []
     return models[0] if models else platform.processor()
 
 

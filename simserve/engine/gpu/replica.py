@@ -28,7 +28,8 @@ _LATER = -1
 class Flight:
     """A step that was decided and whose tokens are not known yet.
 
-    `row`: its row of the step log, to be written when its times are known. `cpu`: ticks of its work on the CPU. `done`: set once it is launched.
+    `row`: its row of the step log, to be written when its times are known. `cpu`: ticks of its work on the CPU. `done`:
+    set once it is launched.
     """
 
     __slots__ = ("cpu", "done", "plan", "row", "start")
