@@ -13,6 +13,7 @@ from simserve.spec.scenario import Scenario
 
 NO_DOOR = "{front_end_per_request: 0, front_end_per_token: 0, delivery: 0}"
 CONSTANT = f"cost={{constant_step: 10 ms, host: {NO_DOOR}}}"
+OFFLINE = "workload.arrivals={process: all_at_once}"
 SYNC, ASYNC = "engine.async_scheduling=false", "engine.async_scheduling=true"
 
 
