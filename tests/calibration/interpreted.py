@@ -52,6 +52,16 @@ def decode() -> None:
     check_attention([19], [], 3, 3, 64, 5)
 
 
+def split_decode() -> None:
+    """Rows too short for all of their shares, and rows with a rest in the last."""
+    assert [decode_kernels.num_splits(programs, 4096, CPU) for programs in (1, 2, 5, 16)] == [16, 8, 4, 1]
+    assert [decode_kernels.num_splits(1, longest, CPU) for longest in (511, 512, 1 << 20)] == [1, 2, 16]
+    for splits in (2, 4):
+        decode_kernels.num_splits = lambda *_, splits=splits: splits
+        check_attention([1, 32, 33, 64, 65, 128, 129, 150], [], 1, 4, 64, 16)
+        check_attention([100], [(3, 5)], 2, 2, 128, 16)
+
+
 def prefill() -> None:
     check_attention([], [(2, 0), (15, 0), (16, 0), (17, 1), (33, 31)], 1, 1, 64, 16)
     check_attention([], [(64, 0), (65, 15)], 1, 4, 64, 16)

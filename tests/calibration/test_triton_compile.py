@@ -24,7 +24,7 @@ def test_kernels_compile_within_the_limits_of_the_device(architecture: str, tmp_
     assert done.returncode == 0, done.stdout + done.stderr
     compiled = {tuple(line.split()[:4]) for line in done.stdout.splitlines()[1:]}
     for element in ("bf16", "fp32"):
-        for kernel, size in product(("paged_prefill", "paged_decode"), ("64", "128")):
+        for kernel, size in product(("paged_prefill", "paged_decode", "combine_splits"), ("64", "128")):
             assert (kernel, architecture, element, size) in compiled
         assert ("add_rms_norm_rows", architecture, element, "8192") in compiled
 

@@ -20,7 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from calibration.engine.kernels import decode, prefill, rms_norm
-from calibration.engine.kernels.launch import ARCHITECTURES, DECODE, PREFILL, Launch, norm_launch
+from calibration.engine.kernels.launch import ARCHITECTURES, DECODE, MAX_SPLITS, PREFILL, Launch, norm_launch
 
 TARGETS: Final = {name: GPUTarget("cuda", int(name[3:]), 32) for name in ARCHITECTURES[:3]}
 TARGETS["gfx942"] = GPUTarget("hip", "gfx942", 64)
@@ -70,7 +70,7 @@ class Resources:
     def complaints(self) -> list[str]:
         """Which limits of the device it breaks."""
         limits = LIMITS[self.architecture]
-        attends = "rms_norm" not in self.kernel
+        attends = self.kernel.startswith("paged")
         broken = {
             "no matrix instructions": attends and self.element == "bf16" and not self.matrix_instructions,
             f"{self.registers} registers": self.registers > limits.registers,
@@ -89,7 +89,11 @@ def compile_all(architecture: str, element: str) -> Iterator[Resources]:
     for head_dim, launch in PREFILL[size][architecture].items():
         yield _compile(prefill.paged_prefill, architecture, element, head_dim, launch, _prefill_constants(launch))
     for head_dim, launch in DECODE[size][architecture].items():
-        yield _compile(decode.paged_decode, architecture, element, head_dim, launch, _decode_constants(launch))
+        for splits in (1, MAX_SPLITS):
+            constants = _decode_constants(launch, splits)
+            yield _compile(decode.paged_decode, architecture, element, head_dim, launch, constants)
+        combine, constants = Launch(num_warps=2, num_stages=1), {"NUM_SPLITS": MAX_SPLITS}
+        yield _compile(decode.combine_splits, architecture, element, head_dim, combine, constants)
     for hidden_size in (2048, 8192):
         constants = {"BLOCK": hidden_size, "ADD": True}
         launch = norm_launch(hidden_size)
@@ -100,8 +104,9 @@ def _prefill_constants(launch: Launch) -> dict[str, int]:
     return {"NUM_KV_HEADS": 8, "GROUP": 4, "BLOCK_SIZE": 16, "TILE_Q": launch.tile_q, "TILE_KV": launch.tile_kv}
 
 
-def _decode_constants(launch: Launch) -> dict[str, int]:
-    return {"NUM_KV_HEADS": 8, "GROUP": 4, "PADDED_GROUP": 16, "BLOCK_SIZE": 16, "TILE_KV": launch.tile_kv}
+def _decode_constants(launch: Launch, splits: int) -> dict[str, int]:
+    heads = {"NUM_KV_HEADS": 8, "GROUP": 4, "PADDED_GROUP": 16}
+    return heads | {"BLOCK_SIZE": 16, "TILE_KV": launch.tile_kv, "NUM_SPLITS": splits}
 
 
 def _compile(
@@ -109,7 +114,9 @@ def _compile(
 ) -> Resources:
     if "HEAD_DIM" in kernel.arg_names:
         constants = constants | {"HEAD_DIM": size}
-    signature = {name: "constexpr" if name in constants else _type(name, element) for name in kernel.arg_names}
+    signature = {
+        name: "constexpr" if name in constants else _type(name, element, constants) for name in kernel.arg_names
+    }
     # As the launcher would find them: tensors and their strides are multiples of 16.
     aligned = {
         (index,): [["tt.divisibility", 16]]
@@ -134,7 +141,7 @@ def _compile(
     )
 
 
-def _type(name: str, element: str) -> str:
+def _type(name: str, element: str, constants: dict[str, Any]) -> str:
     """Type of an argument, which has the same name in every kernel."""
     if name in {"block_table", "query_starts", "context_lens"}:
         return "*i32"
@@ -142,6 +149,8 @@ def _type(name: str, element: str) -> str:
         return "fp32"
     if name in {"first_row", "query_stride", "table_stride", "hidden_size"}:
         return "i32"
+    if name in {"largest", "total", "largest_out", "total_out"} or (name == "parts" and constants["NUM_SPLITS"] > 1):
+        return "*fp32"
     return f"*{element}"
 
 

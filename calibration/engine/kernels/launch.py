@@ -64,6 +64,28 @@ def norm_launch(hidden_size: int) -> Launch:
     return Launch(num_warps=min(16, max(1, hidden_size // 512)), num_stages=1)
 
 
+MAX_SPLITS: Final = 32
+SHORTEST_SPLIT: Final = 256
+"""KV tokens below which a share of its own costs more than it brings."""
+
+
+def num_splits(num_programs: int, longest: int, device: torch.device) -> int:
+    """Shares of a row's KV, a power of 2, so that `num_programs` become about two for each processor of the device.
+
+    `longest` bounds the contexts of all rows, which are not known when a graph is captured.
+    """
+    splits, wanted = 1, 2 * num_processors(device)
+    while splits < MAX_SPLITS and num_programs * splits < wanted and longest >= 2 * splits * SHORTEST_SPLIT:
+        splits *= 2
+    return splits
+
+
+@cache
+def num_processors(device: torch.device) -> int:
+    """Streaming multiprocessors or compute units of a device."""
+    return 8 if INTERPRETED else torch.cuda.get_device_properties(device).multi_processor_count
+
+
 def _launch(
     table: dict[int, dict[str, dict[int, Launch]]], head_dim: int, element_size: int, architecture: str
 ) -> Launch:

@@ -11,7 +11,7 @@ from calibration.engine.kernels.launch import norm_launch
 @triton.jit
 def add_rms_norm_rows(
     out,
-    total,
+    added,
     x,
     residual,
     weight,
@@ -28,7 +28,7 @@ def add_rms_norm_rows(
     value = tl.load(x + at, mask=inside, other=0.0)
     if ADD:
         value = (value.to(tl.float32) + tl.load(residual + at, mask=inside, other=0.0).to(tl.float32)).to(value.dtype)
-        tl.store(total + at, value, mask=inside)
+        tl.store(added + at, value, mask=inside)
     value = value.to(tl.float32)
     scale = tl.rsqrt(tl.sum(value * value, 0) / hidden_size + eps)
     gain = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
