@@ -98,7 +98,11 @@ class Simulation:
             gaps=records.gap_columns(self.replicas),
             class_names=self.workload.class_names,
             memory=self.ledger.as_dict(),
-            meta=self._meta(float(steps["end"].max(initial=0.0))) | {"step_time_breakdown": self.cost.breakdown(steps)},
+            meta=self._meta(float(steps["end"].max(initial=0.0)))
+            | {
+                "step_time_breakdown": self.cost.breakdown(steps),
+                "extrapolated_steps": self.cost.extrapolated_steps(steps),
+            },
         )
 
     def _meta(self, duration: float) -> dict[str, object]:
@@ -108,7 +112,6 @@ class Simulation:
             "seed": self.scenario.seed,
             "profile_hash": self.scenario.cluster.gpu.profile_hash,
             "cost_level": cost_level(self.scenario),
-            "extrapolated_steps": 0,
             "total_steps": sum(scheduler.num_steps for scheduler in schedulers),
             "skipped_steps": sum(replica.num_skipped_steps for replica in self.replicas),
             "prefix_cache_queries": sum(scheduler.num_cache_queries for scheduler in schedulers),

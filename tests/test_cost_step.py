@@ -56,7 +56,13 @@ chunk = st.tuples(st.integers(1, 4096), st.integers(0, 8192))
 batches = st.tuples(st.lists(chunk, max_size=4), st.integers(0, 700), st.integers(1, 6000)).filter(
     lambda batch: bool(batch[0]) or batch[1] > 0
 )
-GPUS = [*((model, "h200-sxm-141gb") for model in MODELS), ("llama-3.1-8b", "rtx-pro-6000-96gb")]
+DATASHEET = "cost.level=datasheet"
+GPUS = [
+    *((model, "h200-sxm-141gb") for model in MODELS),
+    ("llama-3.1-8b", "rtx-pro-6000-96gb"),
+    ("gpt-oss-120b", "h200-sxm-141gb", DATASHEET),
+    ("qwen3-30b-a3b", "rtx-pro-6000-96gb", DATASHEET),
+]
 costs = st.sampled_from([(*each, graphs(mode)) for each in GPUS for mode in MODES])
 
 
@@ -150,18 +156,21 @@ def test_step_time_grows_with_prefill_tokens(model: str) -> None:
     assert cost.step([(2048, 0)], 0, 0, 1).gpu > 2 * cost.step([(1, 0)], 0, 0, 1).gpu
 
 
+@pytest.mark.parametrize("level", ["datasheet", "auto"])
 @pytest.mark.parametrize("model", [model for model in MODELS if model != "llama-3.1-8b"])
-def test_expert_bytes_read_are_those_of_experts_touched(model: str) -> None:
+def test_expert_bytes_read_are_those_of_experts_touched(model: str, level: str) -> None:
     """inference-sim#559: MoE counted as all experts. At most min(E, B k) experts are read, k for one token."""
     spec = scenario(model).model
+    arguments = (model, "h200-sxm-141gb", f"cost.level={level}")
     per_element = bytes_per_element(spec.weight_dtype) + scale_bytes_per_element(spec.weight_dtype)
     expert = 3 * spec.hidden_size * spec.moe_intermediate_size * per_element
     reads = []
     for decodes in (1, 2, 8, 64):
         question: tuple[list[tuple[int, int]], int, int, int] = ([], decodes, 300 * decodes, decodes)
-        operators = {each.name: each for each in operators_of_step(scenario(model, "h200-sxm-141gb"), *question)}
-        assert operators["experts_gate_up"].count == spec.num_moe_layers
-        read = operators["experts_gate_up"].bytes + operators["experts_down"].bytes
+        weights = ("experts", "experts_gate_up", "experts_down")
+        experts = [each for each in operators_of_step(scenario(*arguments), *question) if each.name in weights]
+        assert all(each.count == spec.num_moe_layers for each in experts)
+        read = sum(each.bytes for each in experts)
         reads.append(read / spec.num_moe_layers / expert)
         assert reads[-1] <= min(spec.num_experts, decodes * spec.experts_per_token) * (1 + 1e-12)
     assert reads[0] == pytest.approx(spec.experts_per_token)
@@ -181,7 +190,8 @@ def test_two_gpus_take_more_than_half_the_time_of_one(model: str, batch: Any) ->
 
 def test_doubling_context_adds_the_time_to_read_its_kv() -> None:
     """Splitwise [X]: decode time independent of context."""
-    cost, spec, gpu = modelled(), scenario().model, scenario().cluster.gpu
+    cost = modelled("llama-3.1-8b", "h100-sxm-80gb", DATASHEET)
+    spec, gpu = scenario().model, scenario().cluster.gpu
     decodes, context = 64, 64 * 4096
     more = cost.decode(decodes).at(2 * context).gpu - cost.decode(decodes).at(context).gpu
     read = context * spec.kv_bytes_per_token / (gpu.hbm_bandwidth * gpu.efficiency.hbm_decode_attention)
@@ -252,8 +262,8 @@ def test_explained_step_has_the_documented_keys() -> None:
 
 
 def test_padding_widens_gemms_and_not_attention() -> None:
-    operators = [{each.name: each for each in operators_of_step(scenario(), [], n, 90_000, n)} for n in (250, 256)]
-    padded, exact = operators
+    asked = scenario("llama-3.1-8b", "h100-sxm-80gb", DATASHEET)
+    padded, exact = ({each.name: each for each in operators_of_step(asked, [], n, 90_000, n)} for n in (250, 256))
     assert padded["qkv"].flops == exact["qkv"].flops
     assert padded["attention_decode"].time == exact["attention_decode"].time
     assert padded["lm_head"].flops < exact["lm_head"].flops
@@ -321,9 +331,10 @@ def test_a_step_that_takes_no_time_is_refused() -> None:
 
 
 def test_cost_level_that_is_not_there_is_refused() -> None:
-    assert cost_level(scenario()) == "datasheet"
     with pytest.raises(ScenarioError, match="not modelled yet"):
-        build_step_cost(scenario("llama-3.1-8b", "h100-sxm-80gb", "cost.level=kernels"))
+        build_step_cost(scenario("llama-3.1-8b", "h100-sxm-80gb", "cost.level=calibrated"))
+    with pytest.raises(ScenarioError, match="no kernels were measured on rtx-4090"):
+        build_step_cost(scenario("llama-3.1-8b", "rtx-4090-24gb", "cost.level=kernels"))
 
 
 def test_front_end_is_the_hosts() -> None:

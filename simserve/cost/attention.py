@@ -4,17 +4,17 @@ Both are integers of ticks. Decode attention is a floor and then a straight line
 reads, which is what lets the engine add up a run of steps in closed form.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from simserve.cost.attention_tables import AttentionHeads, DecodeTable
+from simserve.cost.curve import FloatArray, LogLogCurve, mfu_curve
+from simserve.cost.decode_attention import UNBOUNDED, DecodeTime, FloorAndLine
 from simserve.cost.device import Device
 from simserve.cost.operators import Kernel
 from simserve.spec.ticks import TICKS_PER_SECOND, to_ticks
-
-UNBOUNDED = 2**62
-"""More tokens of context than any batch has."""
 
 _TILE = 128
 """Queries that a kernel works on together: a shorter chunk takes the time of so many against its history."""
@@ -28,6 +28,9 @@ _START = 275
 blocks of 128 keys. Fitted on RTX PRO 6000 (intercept over slope: 270 to 280 keys for 16 decodes and 16 to 1,024 tokens
 of context); RTX 4090, held out: 270 to 280 as well."""
 
+_NEAR = 1.05
+"""Decode attention within so much of its shortest time counts as bound by the floor."""
+
 _MOST_REMEMBERED = 2**14
 """Chunks whose work is kept, since many are alike."""
 
@@ -38,7 +41,7 @@ class Attention(NamedTuple):
     `heads`: query heads; `kv_bytes`: KV cache of one token; `pair_flops`: FLOPs of one (query, key) pair in prefill;
     `decode_flops`: FLOPs of one key in decode (differs from `pair_flops` where MLA works on latents); `history_flops`:
     FLOPs for each earlier token of a chunk (MLA expands its latents again); `window`: tokens it looks back on, None for
-    all.
+    all. `measured_heads`: its heads as measured tables know them, None where they do not.
     """
 
     heads: float
@@ -48,6 +51,7 @@ class Attention(NamedTuple):
     history_flops: float
     window: int | None
     dtype: str
+    measured_heads: AttentionHeads | None = None
 
     def pairs(self, new: int, history: int) -> int:
         """(query, key) pairs of a causal chunk of `new` tokens after `history`; at most the window for each query."""
@@ -61,45 +65,52 @@ class Attention(NamedTuple):
 class AttentionTime:
     """Ticks of one attention layer on a device.
 
-    Decode: the longest of `floor`, KV bytes at the share of HBM bandwidth that decode attention reaches, and FLOPs.
-    Prefill: causal FLOPs at the mfu of the length that the chunk sees, its own tokens included; at least the
-    floor, the reading of its KV, and what the longest history takes alone. Both in one step: one after the other, or,
-    where the device runs them as one kernel, a prefill in which each decode has the FLOPs of a whole tile.
+    Decode: measured, or the longest of `floor`, KV bytes at the share of HBM bandwidth that decode attention reaches,
+    and FLOPs. Prefill: causal FLOPs at the mfu of the length that the chunk sees, its own tokens included, and once in
+    a step what a prompt takes beyond that where it was measured; at least the floor, the reading of its KV, and what
+    the longest history takes alone. Both in one step: one after the other, or, where the device runs them as one
+    kernel, a prefill in which each decode has the FLOPs of a whole tile.
     """
 
     __slots__ = (
         "_beside",
         "_filling",
         "_history",
+        "_overhang",
         "_per_pair",
         "_prefill_floor",
         "_read",
         "_window",
         "_works",
         "attention",
+        "decodes",
         "floor",
         "memory_bound",
-        "slope",
+        "table",
     )
 
     def __init__(self, attention: Attention, device: Device) -> None:
         peak = device.peak_flops[attention.dtype] / TICKS_PER_SECOND
-        mfu = device.attention_mfu
+        prefill = _PrefillCurves.of(attention, device)
+        mfu = prefill.mfu
         self.attention = attention
+        self.table = _decode_table(attention, device)
         self._window = attention.window
-        self.floor = to_ticks(device.decode_floor)
-        self._prefill_floor = to_ticks(device.prefill_floor)
         self._read = to_ticks(attention.kv_bytes / device.attention_bandwidth)
         compute = round(attention.decode_flops / (peak * mfu.values[-1]))
-        self.slope = max(self._read, compute)
         self.memory_bound = self._read >= compute
+        line = FloorAndLine(to_ticks(device.decode_floor), max(self._read, compute))
+        self.decodes = DecodeTime(self.table or line, attention.window)
+        self.floor = self.decodes.ticks(1, 1)
         lengths = np.arange(1.0, int(mfu.sizes[-1]) + 2)
+        self._prefill_floor = to_ticks(prefill.floor)
         self._per_pair: list[float] = [0.0, *(attention.pair_flops / (peak * mfu(lengths))).tolist()]
+        self._overhang: list[int] = [0, *np.rint(prefill.overhang(lengths) * TICKS_PER_SECOND).astype(int).tolist()]
         tile = device.decode_tile if attention.decode_flops == attention.pair_flops else 0
         self._beside = round(tile * attention.pair_flops / (peak * mfu.values[-1]))
         self._filling = _FILLING_QUERIES / attention.heads
         self._history = attention.history_flops / (peak * mfu.values[-1])
-        self._works: dict[tuple[int, int], tuple[int, int, int, int]] = {}
+        self._works: dict[tuple[int, int], tuple[int, int, int, int, int]] = {}
 
     @property
     def least(self) -> int:
@@ -127,43 +138,34 @@ class AttentionTime:
         prefill, compute, least, read = self._over_chunks(chunks)
         if not num_decodes:
             return prefill
+        decode = self.decodes.ticks(num_decodes, context)
+        if not self._beside or not chunks:
+            return prefill + decode
         window = self._window
         if window is not None and context > num_decodes * window:
             context = num_decodes * window
-        decode, floor = self.slope * context, self.floor
-        if floor > decode:  # noqa: PLR1730
-            decode = floor
-        if not self._beside or not chunks:
-            return prefill + decode
         compute += self._beside * (context + _START * num_decodes)
         return max(compute, least, decode, (read + context) * self._read)
 
-    def decode_pieces(self, num_decodes: int) -> list[tuple[int, int, int]]:
-        """`decode` as (until, base, slope) pieces: base + slope * context up to and including `until`."""
-        window = self.attention.window
-        top = UNBOUNDED if window is None else num_decodes * window
-        level = max(self.floor, self.slope * top)
-        if not self.slope or self.slope * top <= self.floor:
-            return [(UNBOUNDED, self.floor, 0)]
-        pieces = [(self.floor // self.slope, self.floor, 0), (top, 0, self.slope)]
-        return pieces if window is None else [*pieces, (UNBOUNDED, level, 0)]
-
     def _over_chunks(self, chunks: Sequence[tuple[int, int]]) -> tuple[int, int, int, int]:
-        """`_work` of all chunks of a step together."""
+        """Ticks of all chunks of a step together: all in all, for their FLOPs, and at least; and tokens of KV read."""
         works = self._works
-        if len(chunks) == 1:
-            return works.get(chunks[0]) or self._work(chunks[0])
-        compute = least = read = 0
+        compute = least = read = overhang = 0
         for chunk in chunks:
-            _, ticks, alone, seen = works.get(chunk) or self._work(chunk)
+            _, ticks, alone, seen, over = works.get(chunk) or self._work(chunk)
             compute += ticks
             read += seen
             if alone > least:  # noqa: PLR1730 (max() takes three times as long)
                 least = alone
+            if over > overhang:  # noqa: PLR1730
+                overhang = over
+        compute += overhang
         return max(compute, least, read * self._read), compute, least, read
 
-    def _work(self, chunk: tuple[int, int]) -> tuple[int, int, int, int]:
-        """Ticks of a chunk: all in all, for its FLOPs, and at least; and the tokens of KV that it reads."""
+    def _work(self, chunk: tuple[int, int]) -> tuple[int, int, int, int, int]:
+        """Ticks of a chunk: all in all, for its FLOPs, and at least; the tokens of KV that it reads; and the ticks that
+        the first chunk of a step takes on top.
+        """
         new, history = chunk
         window, per_pair, last = self._window, self._per_pair, len(self._per_pair) - 1
         seen = history if window is None else min(history, window)
@@ -171,10 +173,12 @@ class AttentionTime:
         pairs = self.attention.pairs(new, history) + idle * seen
         compute = int(pairs * per_pair[min(new + idle + seen, last)] + history * self._history)
         least = max(self._prefill_floor, int(seen * per_pair[min(_TILE + seen, last)] * self._filling))
+        overhang = self._overhang[min(new + seen, last)]
         if len(self._works) == _MOST_REMEMBERED:
             self._works.clear()
         read = new + seen
-        work = self._works[chunk] = max(compute, least, read * self._read), compute, least, read
+        whole = max(compute + overhang, least, read * self._read)
+        work = self._works[chunk] = whole, compute, least, read, overhang
         return work
 
     def kernels(self, chunks: Sequence[tuple[int, int]], num_decodes: int, context: int) -> list[Kernel]:
@@ -187,7 +191,7 @@ class AttentionTime:
     def _decode_kernel(self, num_decodes: int, context: int) -> Kernel:
         read = self.tokens_read(num_decodes, context)
         ticks = self.decode(num_decodes, context)
-        bound = "floor" if self.slope * read < self.floor else "memory" if self.memory_bound else "compute"
+        bound = "floor" if ticks <= _NEAR * self.floor else "memory" if self.memory_bound else "compute"
         work = read * self.attention.kv_bytes, read * self.attention.decode_flops
         return Kernel(self._name("attention_decode"), "attention_decode", *work, ticks, bound)
 
@@ -211,3 +215,30 @@ class AttentionTime:
 
     def _name(self, name: str) -> str:
         return name if self.attention.window is None else f"{name}_window"
+
+
+class _PrefillCurves(NamedTuple):
+    """Prefill attention against the length that a chunk sees: share of the peak, and seconds once a step on top."""
+
+    mfu: LogLogCurve
+    overhang: Callable[[FloatArray], FloatArray]
+    floor: float
+
+    @classmethod
+    def of(cls, attention: Attention, device: Device) -> "_PrefillCurves":
+        """From the table of the device where it has one for this attention, else from its efficiencies."""
+        heads, tables = attention.measured_heads, device.tables
+        table = None if heads is None or tables is None else tables.prefill(heads)
+        if table is None:
+            return cls(device.attention_mfu, np.zeros_like, device.prefill_floor)
+        kept = table.lengths >= _TILE
+        lengths, seconds = table.lengths[kept], table.more[kept]
+        flops = attention.pair_flops * lengths * (lengths + 1) / 2
+        shares = flops / (device.peak_flops[attention.dtype] * seconds)
+        mfu = mfu_curve({int(length): float(share) for length, share in zip(lengths, shares, strict=True)})
+        return cls(mfu, table.overhang_at, float(table.overhang[0]))
+
+
+def _decode_table(attention: Attention, device: Device) -> DecodeTable | None:
+    heads, tables = attention.measured_heads, device.tables
+    return None if heads is None or tables is None else tables.decode(heads)

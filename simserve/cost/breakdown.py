@@ -75,30 +75,15 @@ def _decode_attention(forward: Forward, decodes: IntArray, context: IntArray, re
 
 
 def _sum_over_steps(time: AttentionTime, decodes: IntArray, context: IntArray, repeat: IntArray) -> int:
-    """Ticks of one layer's decode attention over all rows: step i of a row reads context + i * decodes tokens.
-
-    Floor first, then a straight line, then level again at the window.
-    """
-    keep = decodes > 0
-    decodes, context, repeat = decodes[keep], context[keep], repeat[keep]
-    if not time.slope:
-        return int(time.floor * repeat.sum())
-    window = time.attention.window
-    level = np.zeros_like(repeat)
-    on_floor = _steps_up_to(time.floor // time.slope, decodes, context, repeat)
-    on_line = repeat - on_floor
-    if window is not None:
-        at_most = _steps_up_to(decodes * window, decodes, context, repeat)
-        on_floor = np.where(time.slope * decodes * window <= time.floor, repeat, np.minimum(on_floor, at_most))
-        on_line = np.maximum(at_most - on_floor, 0)
-        level = repeat - on_floor - on_line
-    last = on_floor + on_line
-    read = on_line * context + decodes * ((last * (last - 1) - on_floor * (on_floor - 1)) // 2)
-    ticks = time.floor * on_floor + time.slope * (read + level * decodes * (window or 0))
-    return int(ticks.sum())
-
-
-def _steps_up_to(limit: "int | IntArray", decodes: IntArray, context: IntArray, repeat: IntArray) -> IntArray:
-    """Steps of each row whose context is at most `limit`."""
-    steps: IntArray = np.minimum(np.maximum((limit - context) // decodes + 1, 0), repeat)
-    return steps
+    """Ticks of one layer's decode attention over all rows: step i of a row reads context + i * decodes tokens."""
+    total = 0
+    for count in np.unique(decodes[decodes > 0]).tolist():
+        rows = decodes == count
+        first, steps = context[rows], repeat[rows]
+        before = np.zeros_like(steps)
+        for until, base, slope in time.decodes.pieces(count):
+            upto = np.clip((until - first) // count + 1, before, steps)
+            read = (upto - before) * first + count * ((upto * (upto - 1) - before * (before - 1)) // 2)
+            total += base * int((upto - before).sum()) + slope * int(read.sum())
+            before = upto
+    return total

@@ -9,6 +9,7 @@ from simserve.cost.launch import graph_policy
 from simserve.cost.modelled import HostTicks, ModelledStepCost
 from simserve.cost.shape import Sharding, forward_shape
 from simserve.cost.step import ConstantStepCost, StepCost
+from simserve.cost.tables import Tables, tables_of
 from simserve.spec.errors import ScenarioError
 from simserve.spec.hardware import AllReduceSpec, GpuSpec, HostSpec
 from simserve.spec.model import ModelSpec
@@ -42,16 +43,42 @@ def build_step_cost(scenario: "Scenario") -> StepCost:
 
 
 def cost_level(scenario: "Scenario") -> str:
-    """Where step times come from: `constant` (stated by the user) or `datasheet`.
+    """Where step times come from: `constant` (stated by the user), `kernels` (measured on this GPU) or `datasheet`.
+
+    `auto` is kernels where all that the model needs was measured. `kernels` itself takes what there is and counts the
+    rest as extrapolated.
 
     Raises:
-        ScenarioError: a level that is not modelled yet.
+        ScenarioError: a level that is not modelled yet, or no measurements of this GPU.
     """
+    level = scenario.cost.level
     if scenario.cost.constant_step is not None:
         return "constant"
-    if scenario.cost.level not in {"auto", "datasheet"}:
-        raise ScenarioError(f"cost.level: {scenario.cost.level} is not modelled yet, use datasheet or auto")
-    return "datasheet"
+    if level == "calibrated":
+        raise ScenarioError("cost.level: calibrated is not modelled yet, use kernels, datasheet or auto")
+    if level == "auto":
+        return "datasheet" if _not_measured(scenario) else "kernels"
+    if level == "kernels" and scenario.cluster.gpu.tables is None:
+        raise ScenarioError(
+            f"cost.level: no kernels were measured on {scenario.cluster.gpu.name}, use datasheet or auto"
+        )
+    return level
+
+
+def _not_measured(scenario: "Scenario") -> list[str]:
+    """What the model needs and nobody measured on its GPU, in words."""
+    model, gpu, ranks = scenario.model, scenario.cluster.gpu, scenario.cluster.tensor_parallel
+    tables = _tables(gpu)
+    if tables is None:
+        return ["any kernel"]
+    return tables.missing(model, ranks, frozenset(gpu.peak_flops))
+
+
+def _tables(gpu: GpuSpec) -> Tables | None:
+    try:
+        return tables_of(gpu)
+    except ValueError as error:
+        raise ScenarioError(f"cluster.gpu: {error}") from None
 
 
 def modelled_step_cost(scenario: "Scenario") -> ModelledStepCost:
@@ -63,37 +90,45 @@ def modelled_step_cost(scenario: "Scenario") -> ModelledStepCost:
     engine, gpu = scenario.engine, scenario.cluster.gpu
     mode = "none" if engine.enforce_eager else engine.cuda_graph.mode
     return ModelledStepCost(
-        build_forward(scenario.model, gpu, scenario.cluster.tensor_parallel),
+        build_forward(
+            scenario.model, gpu, scenario.cluster.tensor_parallel, measured=cost_level(scenario) == "kernels"
+        ),
         graph_policy(mode, engine.cuda_graph.capture_sizes, engine.max_num_seqs),
         host_ticks(scenario.cost.host, asynchronous=engine.async_scheduling),
     )
 
 
-def build_forward(model: ModelSpec, gpu: GpuSpec, tensor_parallel: int) -> Forward:
-    """Forward pass of a model on one of `tensor_parallel` GPUs.
+def build_forward(model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, *, measured: bool = False) -> Forward:
+    """Forward pass of a model on one of `tensor_parallel` GPUs, from the kernels that were `measured` on it or from its
+    efficiencies.
 
     Raises:
         ScenarioError: a number format has no path on this GPU.
     """
     launch = LaunchTicks(to_ticks(gpu.launch.kernel), to_ticks(gpu.launch.graph))
+    tables = _tables(gpu) if measured else None
     try:
-        shape = forward_shape(model, sharding(gpu, tensor_parallel))
-        return Forward(shape, Device.of(gpu), launch)
+        shape = forward_shape(model, sharding(gpu, tensor_parallel, tables, model.weight_dtype))
+        return Forward(shape, Device.of(gpu, tables), launch)
     except ValueError as error:
         raise ScenarioError(f"{model.name} on {gpu.name}: {error}") from None
 
 
-def sharding(gpu: GpuSpec, ranks: int) -> Sharding:
+def sharding(gpu: GpuSpec, ranks: int, tables: Tables | None = None, expert_dtype: str = "bf16") -> Sharding:
     """How `ranks` GPUs share the model. Where no all-reduce was measured among so many, the link's bandwidth holds."""
     computes = frozenset(gpu.peak_flops)
+    fused = tables is not None and tables.has_experts(expert_dtype)
     if ranks == 1:
-        return Sharding(1, computes)
+        return Sharding(1, computes, fused_experts=fused)
     links = gpu.interconnect
     spec = links.all_reduce.get(ranks) or AllReduceSpec(
         times={1: gpu.efficiency.kernel_floor}, bus_bandwidth=links.bandwidth
     )
+    times = None if tables is None else tables.all_reduce(ranks)
+    if times is not None:
+        spec = AllReduceSpec(times=times, bus_bandwidth=spec.bus_bandwidth)
     reduce: CollectiveTime = all_reduce(spec, ranks)
-    return Sharding(ranks, computes, reduce, all_gather(spec, ranks))
+    return Sharding(ranks, computes, reduce, all_gather(spec, ranks), fused)
 
 
 def host_ticks(host: HostSpec, *, asynchronous: bool) -> HostTicks:

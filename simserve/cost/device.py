@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simserve.cost.curve import FloatArray, LogLogCurve, mfu_curve
+from simserve.cost.tables import Tables
 from simserve.spec.hardware import GpuSpec
 
 _DECODE_TILE = 64
@@ -62,9 +63,12 @@ class Device:
     prefill_floor: float
     decode_tile: int = 0
     """Queries of the tile that a decode takes up beside chunks; 0 where decodes run apart from them."""
+    sampler_floor: float = 0.0
+    tables: Tables | None = None
+    """Measured times, which take the place of all efficiencies where they hold an operator."""
 
     @classmethod
-    def of(cls, gpu: GpuSpec) -> "Device":
+    def of(cls, gpu: GpuSpec, tables: Tables | None = None) -> "Device":
         """The GPU of a profile. A format without measurements of its own takes those of the nearest one."""
         share = gpu.efficiency
         return cls(
@@ -85,6 +89,8 @@ class Device:
             decode_floor=share.decode_attention_floor,
             prefill_floor=share.prefill_attention_floor,
             decode_tile=_DECODE_TILE if gpu.architecture in _FLASH_ATTENTION_2 else 0,
+            sampler_floor=share.sampler_floor,
+            tables=tables,
         )
 
     def spilled(self, activations: FloatArray) -> FloatArray:

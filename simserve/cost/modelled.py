@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from simserve.cost.breakdown import step_time_breakdown
 from simserve.cost.curve import IntArray
+from simserve.cost.extrapolation import extrapolated_steps
 from simserve.cost.forward import Forward
 from simserve.cost.kernels import Batch, StepLaunch, launches_of_step
 from simserve.cost.launch import GraphMode, GraphPolicy, Launch, LaunchTotals, launch_totals, totals_of_one
@@ -125,6 +126,10 @@ class ModelledStepCost:
         """Seconds of each group of operators over a step log; see `step_time_breakdown`."""
         return step_time_breakdown(self.forward, self.policy, steps)
 
+    def extrapolated_steps(self, steps: Mapping[str, NDArray[Any]]) -> int:
+        """Steps of a log beyond what was measured; see `StepCost.extrapolated_steps`."""
+        return extrapolated_steps(self.forward, steps)
+
     def _body_totals(self, mode: GraphMode, rows: IntArray) -> LaunchTotals[IntArray]:
         """Sums up to the head, host work before the first launch included."""
         return launch_totals([(1, [Launch("host", self.host.before)]), *self.forward.body_launches(rows, mode)])
@@ -149,8 +154,8 @@ class ModelledStepCost:
         (cpu, gpu, full_layers, window_layers, lines), padded = self._body(num_decodes, decode_only=True)
         head_cpu, head_gpu, head_end = self._compile_head(num_decodes)
         sequences = self.host.per_sequence * num_decodes
-        full = self._full.decode_pieces(num_decodes) if self._full else _NO_ATTENTION
-        window = self._window.decode_pieces(num_decodes) if self._window else _NO_ATTENTION
+        full = self._full.decodes.pieces(num_decodes) if self._full else _NO_ATTENTION
+        window = self._window.decodes.pieces(num_decodes) if self._window else _NO_ATTENTION
         pieces: list[Piece] = []
         start = 0
         for until, x, y in _common_pieces(full, window):

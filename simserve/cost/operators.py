@@ -13,6 +13,8 @@ import numpy as np
 from simserve.cost.collectives import CollectiveTime
 from simserve.cost.curve import FloatArray, IntArray
 from simserve.cost.device import Device
+from simserve.cost.gemm_table import ExpertsShape, RowCurve
+from simserve.spec.dtypes import bytes_per_element, scale_bytes_per_element
 from simserve.spec.ticks import TICKS_PER_SECOND
 
 
@@ -28,15 +30,20 @@ class Kernel(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What an operator does for each of some row counts. `times`: seconds by what binds it; it takes the longest."""
+    """What an operator does for each of some row counts. `times`: seconds by what binds it; it takes the longest, or
+    what was `measured`.
+    """
 
     bytes: FloatArray
     flops: FloatArray
     times: Mapping[str, FloatArray | float]
+    measured: FloatArray | None = None
 
     def ticks(self) -> IntArray:
         """Ticks that the operator takes."""
         longest: FloatArray | float = 0.0
+        if self.measured is not None:
+            return np.rint(self.measured * TICKS_PER_SECOND).astype(np.int64)
         for seconds in self.times.values():
             longest = np.maximum(longest, seconds)
         return np.rint(longest * TICKS_PER_SECOND).astype(np.int64)
@@ -86,7 +93,16 @@ class Linear(NamedTuple):
         flops = 2.0 * rows * self.inputs * self.outputs
         compute = flops / (device.peak_flops[self.compute] * device.gemm_mfu[self.compute](rows))
         memory = moved / device.gemm_bandwidth[self.dtype]
-        return Work(moved, flops, {"memory": memory, "compute": compute, "floor": device.gemm_floor})
+        curve = self.measured(device)
+        times: dict[str, FloatArray | float] = {"memory": memory, "compute": compute, "floor": device.gemm_floor}
+        return Work(moved, flops, times, None if curve is None else curve(rows))
+
+    def measured(self, device: Device) -> RowCurve | None:
+        """Measured times; None without, or where the weights are not of the size that their format has."""
+        size = self.inputs * self.outputs * (bytes_per_element(self.dtype) + scale_bytes_per_element(self.dtype))
+        if device.tables is None or abs(self.weight_bytes - size) > 0.01 * size:
+            return None
+        return device.tables.gemm(self.dtype, self.compute, self.inputs, self.outputs)
 
 
 class ExpertLinear(NamedTuple):
@@ -110,8 +126,7 @@ class ExpertLinear(NamedTuple):
 
     def touched(self, rows: FloatArray) -> FloatArray:
         """Expected number of experts that so many tokens choose."""
-        left_out: FloatArray = (1.0 - self.per_token / self.experts) ** rows
-        return self.experts * (1.0 - left_out)
+        return touched_experts(rows, self.experts, self.per_token)
 
     def work(self, rows: FloatArray, device: Device) -> Work:
         """The grouped GEMM over each number of tokens: the mfu is that of the rows one expert gets."""
@@ -125,6 +140,42 @@ class ExpertLinear(NamedTuple):
         return Work(moved, flops, {"memory": memory, "compute": compute, "floor": device.gemm_floor})
 
 
+class FusedExperts(NamedTuple):
+    """All experts of a layer as one operator, as they were measured. `weight_bytes`: one expert on one rank."""
+
+    name: str
+    shape: ExpertsShape
+    weight_bytes: float
+    activation_bytes: float
+    dtype: str
+    compute: str
+    group: str = "experts"
+
+    def work(self, rows: FloatArray, device: Device) -> Work:
+        """The experts over each number of tokens."""
+        shape = self.shape
+        routed = rows * shape.per_token
+        moved = touched_experts(rows, shape.experts, shape.per_token) * self.weight_bytes
+        width = shape.hidden + shape.inter / shape.ranks
+        moved += device.spilled(2 * routed * width * self.activation_bytes)
+        flops = 6.0 * routed * shape.hidden * shape.inter / shape.ranks
+        compute = flops / (device.peak_flops[self.compute] * device.gemm_mfu[self.compute](routed / shape.experts))
+        memory = moved / device.gemm_bandwidth[self.dtype]
+        times: dict[str, FloatArray | float] = {"memory": memory, "compute": compute, "floor": device.gemm_floor}
+        curve = self.measured(device)
+        return Work(moved, flops, times, None if curve is None else curve(rows))
+
+    def measured(self, device: Device) -> RowCurve | None:
+        """Measured times; None without."""
+        return None if device.tables is None else device.tables.experts(self.dtype, self.compute, self.shape)
+
+
+def touched_experts(rows: FloatArray, experts: int, per_token: int) -> FloatArray:
+    """Expected number of experts that so many tokens choose, each on its own."""
+    left_out: FloatArray = (1.0 - per_token / experts) ** rows
+    return experts * (1.0 - left_out)
+
+
 class Elementwise(NamedTuple):
     """Norm, rope, activation, gather or sampler: moves `bytes_per_row`, computes next to nothing."""
 
@@ -136,7 +187,8 @@ class Elementwise(NamedTuple):
         """The operator over each number of rows."""
         moved = device.spilled(rows * self.bytes_per_row)
         memory = moved / device.elementwise_bandwidth
-        return Work(moved, np.zeros_like(moved), {"memory": memory, "floor": device.kernel_floor})
+        floor = max(device.kernel_floor, device.sampler_floor) if self.group == "sampler" else device.kernel_floor
+        return Work(moved, np.zeros_like(moved), {"memory": memory, "floor": floor})
 
 
 class Collective(NamedTuple):

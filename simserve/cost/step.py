@@ -91,6 +91,10 @@ class StepCost(Protocol):
         """Seconds of each group of operators over a step log, given as its columns."""
         ...
 
+    def extrapolated_steps(self, steps: Mapping[str, NDArray[Any]]) -> int:
+        """Steps of a step log whose time lies beyond the measured tables; 0 where there are none."""
+        ...
+
 
 class ConstantStepCost:
     """Every step takes the same time, whatever its batch: the device of queueing theory (`cost.constant_step`)."""
@@ -128,3 +132,7 @@ class ConstantStepCost:
     def breakdown(self, steps: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         """All of the GPU's time, in one group."""
         return {"constant_step": float(steps["gpu_time"].sum())}
+
+    def extrapolated_steps(self, steps: Mapping[str, NDArray[Any]]) -> int:  # noqa: ARG002
+        """None: nothing was measured."""
+        return 0

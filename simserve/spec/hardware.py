@@ -57,6 +57,8 @@ class EfficiencySpec(Strict):
     """Share of HBM bandwidth of norms, rotary embedding and activations."""
     kernel_floor: Seconds
     """Shortest of any other kernel."""
+    sampler_floor: Seconds = 0.0
+    """Shortest sampling of one step, all its small kernels together."""
 
 
 class AllReduceSpec(Strict):
@@ -126,6 +128,8 @@ class GpuSpec(Strict):
     architecture: str = ""
     """`sm_90`, `gfx942`, ...: decides vLLM's defaults on data-centre Blackwell."""
     efficiency: EfficiencySpec
+    tables: str | None = None
+    """Profile beside which the kernel times that were measured on this card lie."""
     interconnect: InterconnectSpec
     launch: LaunchSpec
     host: HostSpec

@@ -1,0 +1,119 @@
+"""Measured times of attention: over decodes by batch and context, over prompts by their length."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from simserve.cost.curve import FloatArray
+from simserve.cost.grid import Table, between, filled, rising
+from simserve.spec.ticks import TICKS_PER_SECOND
+
+
+class AttentionHeads(NamedTuple):
+    """Heads on one GPU, counted as heads of 128 elements, and the format of the KV cache."""
+
+    queries: float
+    keys: float
+    kv_dtype: str
+
+    @property
+    def group(self) -> float:
+        """Query heads that share a KV head."""
+        return self.queries / self.keys
+
+
+class DecodeTable:
+    """Decode attention of one layer, in ticks: straight lines between measured batches and contexts.
+
+    Sequences with other heads than the measured ones count as more or fewer sequences, by their KV heads.
+    """
+
+    def __init__(self, table: Table, heads: AttentionHeads) -> None:
+        shapes = {(float(key[0]), float(key[1])) for key in table.rows}
+        queries, keys = min(shapes, key=lambda shape: _distance(shape, heads))
+        rows = {float(key[0]): row for key, row in table.sub(f"{queries:g}", f"{keys:g}").rows.items()}
+        self.scale = heads.keys / keys
+        self._batches = np.array(sorted(rows)) / self.scale
+        self.lengths = table.sizes
+        times = np.stack([rows[batch] for batch in sorted(rows)])
+        self._longest = np.array([table.sizes[~np.isnan(row)][-1] for row in times])
+        self._times = self._strictly(rising(rising(self._continued(times), 0), 1) * TICKS_PER_SECOND)
+
+    def _continued(self, times: FloatArray) -> FloatArray:
+        """Times of contexts that were not measured, which grow with the context."""
+        axes = np.log(self._batches), np.log(self.lengths)
+        beyond = self.lengths > self._longest[:, None]
+        inside = np.exp(filled(np.log(times), axes))
+        last = np.array([row[self.lengths == longest][0] for row, longest in zip(inside, self._longest, strict=True)])
+        grown: FloatArray = np.where(beyond, last[:, None] * self.lengths / self._longest[:, None], inside)
+        return grown
+
+    def _strictly(self, ticks: FloatArray) -> FloatArray:
+        """Ticks with a step from batch to batch that no rounding of slopes (up to a tick a token) can undo."""
+        for i in range(1, len(ticks)):
+            more = self._batches[i] - self._batches[i - 1]
+            ticks[i] = np.maximum(ticks[i], ticks[i - 1] + more * (self._batches[i] * self.lengths + 2))
+        return ticks
+
+    def pieces(self, num_decodes: int) -> list[tuple[int, int, int]]:
+        """(until, base, slope) in the tokens of context that `num_decodes` sequences read."""
+        largest = self._batches[-1]
+        ticks = between(self._batches, self._times, num_decodes) * max(1.0, num_decodes / largest)
+        at = [num_decodes * int(length) for length in self.lengths]
+        heights = [int(tick) for tick in ticks]
+        pieces = [(at[0], heights[0], 0)]
+        for start, until, low, high in zip(at, at[1:], heights, heights[1:], strict=False):
+            slope = (high - low) // (until - start)
+            pieces.append((until, low - slope * start, slope))
+        slope = heights[-1] // at[-1]
+        pieces.append((2**62, heights[-1] - slope * at[-1], slope))
+        return pieces
+
+    def measured_context(self, num_decodes: int) -> int:
+        """Most tokens of context that so many sequences had in a measurement; 0 for more sequences than any."""
+        if num_decodes > self._batches[-1]:
+            return 0
+        return int(num_decodes * self._longest[np.searchsorted(self._batches, num_decodes)])
+
+
+class PrefillTable(NamedTuple):
+    """Causal attention of one layer over prompts without history, at each of `lengths`: seconds that a further prompt
+    in the step adds, and those that the first takes beyond that, which never fall with the length.
+    """
+
+    lengths: FloatArray
+    more: FloatArray
+    overhang: FloatArray
+
+    @classmethod
+    def of(cls, table: Table, heads: AttentionHeads) -> "PrefillTable":
+        """Times for some heads; among heads that were not measured the nearest's, by the number of query heads."""
+        shapes = {(float(key[0]), float(key[1])) for key in table.rows}
+        nearest = min(shapes, key=lambda shape: _distance(shape, heads))
+        names = tuple(f"{count:g}" for count in nearest)
+        axes = (np.log(table.sizes),)
+        alone, more = (np.exp(filled(np.log(table.rows[*names, load]), axes)) for load in ("alone", "more"))
+        more = rising(more) * heads.queries / nearest[0]
+        return cls(table.sizes, more, _isotonic(np.maximum(alone - more, 0.0)))
+
+    def overhang_at(self, length: FloatArray) -> FloatArray:
+        """Overhang of prompts of any length."""
+        seconds: FloatArray = np.interp(length, self.lengths, self.overhang)
+        return seconds
+
+
+def _isotonic(values: FloatArray) -> FloatArray:
+    """The nearest values that never fall (pool adjacent violators)."""
+    pools: list[list[float]] = []
+    for value in values:
+        pools.append([float(value)])
+        while len(pools) > 1 and np.mean(pools[-2]) > np.mean(pools[-1]):
+            last = pools.pop()
+            pools[-1] += last
+    return np.concatenate([np.full(len(pool), np.mean(pool)) for pool in pools])
+
+
+def _distance(shape: tuple[float, float], heads: AttentionHeads) -> float:
+    """How far measured heads lie from some: in queries per KV head first, then in their number."""
+    queries, keys = shape
+    return float(8 * abs(np.log(queries / keys / heads.group)) + abs(np.log(keys / heads.keys)))

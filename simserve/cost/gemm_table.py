@@ -1,0 +1,106 @@
+"""Measured times of GEMMs and of mixtures of experts, read as curves over the rows of one operator."""
+
+from collections.abc import Mapping
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+
+from simserve.cost.curve import FloatArray
+from simserve.cost.grid import Table, between, filled, rising
+
+
+class RowCurve(NamedTuple):
+    """Seconds against rows: straight lines in log-log through measured points, flat below the first. Beyond the last
+    row the time grows with the rows, which is what the edge's share of the peak says.
+
+    `is_beyond`: the operator is larger than any that was measured, whatever its rows.
+    """
+
+    sizes: FloatArray
+    times: FloatArray
+    is_beyond: bool = False
+
+    def __call__(self, rows: FloatArray) -> FloatArray:
+        """Seconds for each number of rows, 1 or more."""
+        times = np.exp(np.interp(np.log(rows), np.log(self.sizes), np.log(self.times)))
+        result: FloatArray = times * np.maximum(1.0, rows / self.sizes[-1])
+        return result
+
+    def scaled(self, factor: "FloatArray | float") -> "RowCurve":
+        """The curve with its times multiplied, at each of its points."""
+        return self._replace(times=rising(self.times * factor))
+
+
+class GemmTable:
+    """GEMMs of m rows by k x n weights in one format.
+
+    Between shapes the time of one weight is interpolated, linear in log n and log k, at each m; beyond them the edge's
+    holds. A GEMM wider than all measured ones is a row of narrower ones.
+    """
+
+    def __init__(self, table: Table) -> None:
+        n, k = (np.array(sorted({float(key[i]) for key in table.rows})) for i in (0, 1))
+        times = np.full((len(n), len(k), len(table.sizes)), np.nan)
+        for key, row in table.rows.items():
+            times[np.searchsorted(n, float(key[0])), np.searchsorted(k, float(key[1]))] = row
+        weights = np.log(n)[:, None, None] + np.log(k)[None, :, None]
+        self._axes = np.log(n), np.log(k), np.log(table.sizes)
+        self._per_weight = filled(np.log(times) - weights, self._axes)
+        self._widest, self._deepest = n[-1], k[-1]
+        self._sizes = table.sizes
+        self._floor = rising(np.nanmin(times, axis=(0, 1)))
+
+    def curve(self, inputs: float, outputs: float) -> RowCurve:
+        """Times of a GEMM with `inputs` x `outputs` weights."""
+        parts = ceil(outputs / self._widest)
+        width, depth = np.log(outputs / parts), np.log(inputs)
+        per_weight = between(self._axes[1], between(self._axes[0], self._per_weight, width), depth)
+        times = np.exp(per_weight + width + depth)
+        return RowCurve(self._sizes, parts * rising(np.maximum(times, self._floor)), inputs > self._deepest)
+
+
+class ExpertsShape(NamedTuple):
+    """All experts of a layer: `inter` is the width of one expert over all its ranks, `ranks` those of its tensor
+    parallelism.
+    """
+
+    hidden: float
+    inter: float
+    per_token: int
+    experts: int
+    ranks: int
+
+
+class ExpertsTable:
+    """Mixtures of experts of one format: a measured shape as it is, another by the work of the nearest."""
+
+    def __init__(self, table: Table) -> None:
+        self._sizes = table.sizes
+        self._rows: Mapping[ExpertsShape, FloatArray] = {
+            ExpertsShape(float(key[0]), float(key[1]), int(key[2]), int(key[3]), int(key[4])): row
+            for key, row in table.rows.items()
+            if key[5] == "1"
+        }
+
+    def curve(self, shape: ExpertsShape, balance: float) -> RowCurve:
+        """Times of one rank. `balance`: FLOPs that the device computes while it reads one weight."""
+        nearest = min(self._rows, key=lambda known: _distance(known, shape))
+        known = ~np.isnan(self._rows[nearest])
+        sizes = self._sizes[known]
+        ratio = _work(shape, sizes, balance) / _work(nearest, sizes, balance)
+        return RowCurve(sizes, rising(self._rows[nearest][known] * ratio), shape != nearest)
+
+
+def _distance(one: ExpertsShape, other: ExpertsShape) -> float:
+    """How far two shapes lie apart: in experts and experts a token first, then in the size of an expert."""
+    logs = [abs(np.log(a / b)) for a, b in zip(one, other, strict=True)]
+    return float(4 * (logs[2] + logs[3]) + logs[0] + logs[1] + logs[4])
+
+
+def _work(shape: ExpertsShape, tokens: FloatArray, balance: float) -> FloatArray:
+    """Time of reading the touched experts or of computing with them, in weights read."""
+    weights = shape.hidden * shape.inter / shape.ranks
+    touched = shape.experts * (1.0 - (1.0 - shape.per_token / shape.experts) ** tokens)
+    work: FloatArray = weights * np.maximum(touched, 2.0 * tokens * shape.per_token / balance)
+    return work

@@ -1,0 +1,80 @@
+"""Grids of measured times: reading a table, filling what was not measured, interpolating between what was."""
+
+import csv
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from simserve.cost.curve import FloatArray
+
+_MICROSECOND = 1e-6
+
+
+class Table(NamedTuple):
+    """A table of measured times: `rows` maps a shape to its seconds at each of `sizes`, nan where not measured."""
+
+    sizes: FloatArray
+    rows: dict[tuple[str, ...], FloatArray]
+
+    def sub(self, *first: str) -> "Table":
+        """Rows whose shape begins so, by the rest of their shape."""
+        size = len(first)
+        return Table(self.sizes, {key[size:]: row for key, row in self.rows.items() if key[:size] == first})
+
+
+def read_table(path: Path) -> Table:
+    """Table of a CSV file: columns with a number for a name are sizes, in microseconds; the others are the shape."""
+    with path.open(encoding="utf-8", newline="") as file:
+        header, *lines = csv.reader(file)
+    keys = sum(not name.isdigit() for name in header)
+    rows = {
+        tuple(line[:keys]): np.array([_MICROSECOND * float(cell) if cell else np.nan for cell in line[keys:]])
+        for line in lines
+    }
+    return Table(np.array([float(name) for name in header[keys:]]), rows)
+
+
+def filled(values: FloatArray, axes: Sequence[FloatArray]) -> FloatArray:
+    """The array without its nan: the mean of what lines along each axis say, the nearest value where none passes."""
+    values = values.copy()
+    for outside in (np.nan, None):
+        while np.isnan(values).any():
+            found = np.stack([_along(values, axis, at, outside) for axis, at in enumerate(axes)])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # the mean of nothing, where no line goes through
+                mean = np.nanmean(found, axis=0)
+            better = np.where(np.isnan(values), mean, values)
+            if np.isnan(better).sum() == np.isnan(values).sum():
+                break
+            values = better
+    return values
+
+
+def _along(values: FloatArray, axis: int, at: FloatArray, outside: float | None) -> FloatArray:
+    """Values of straight lines along one axis; before the first and after the last `outside` (None: the nearest)."""
+    lines = np.moveaxis(values, axis, -1)
+    result = np.full(lines.shape, np.nan)
+    for index in np.ndindex(lines.shape[:-1]):
+        known = ~np.isnan(lines[index])
+        if known.any():
+            result[index] = np.interp(at, at[known], lines[index][known], left=outside, right=outside)
+    return np.moveaxis(result, -1, axis)
+
+
+def between(axis: FloatArray, values: FloatArray, at: float) -> FloatArray:
+    """`values` (first dimension along `axis`) at one coordinate: straight between points, flat outside."""
+    below = int(np.clip(np.searchsorted(axis, at, side="right") - 1, 0, len(axis) - 2))
+    share = float(np.clip((at - axis[below]) / (axis[below + 1] - axis[below]), 0.0, 1.0))
+    value: FloatArray = (1.0 - share) * values[below] + share * values[below + 1]
+    return value
+
+
+def rising(values: FloatArray, axis: int = 0) -> FloatArray:
+    """Positive values that never fall along an axis, in the middle between the nearest such above and below."""
+    above = np.maximum.accumulate(values, axis=axis)
+    below = np.flip(np.minimum.accumulate(np.flip(values, axis), axis=axis), axis)
+    middle: FloatArray = np.sqrt(above * below)
+    return middle

@@ -1,0 +1,168 @@
+"""The measured kernel times of one GPU: which tables there are, and whether they cover a model.
+
+They lie beside the profile they were measured for, one CSV file a kind of operator, made by `calibration.distil`. A
+profile that is based on another one and changes its bandwidth or peaks keeps the tables: what was measured is then read
+as shares of the measured card's rates.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from simserve.cost.attention_tables import AttentionHeads, DecodeTable, PrefillTable
+from simserve.cost.curve import FloatArray
+from simserve.cost.gemm_table import ExpertsShape, ExpertsTable, GemmTable, RowCurve
+from simserve.cost.grid import Table, read_table
+from simserve.spec import resources
+from simserve.spec.catalogue import find_gpu
+from simserve.spec.dtypes import bytes_per_element
+from simserve.spec.hardware import GpuSpec
+from simserve.spec.model import ModelSpec
+
+_GEMM_FORMATS = {
+    ("bf16", "bf16"): "bf16",
+    ("fp16", "bf16"): "bf16",
+    ("fp16", "fp16"): "bf16",
+    ("fp8", "fp8"): "fp8",
+    ("nvfp4", "nvfp4"): "nvfp4",
+}
+"""(Weights, arithmetic) of a GEMM -> the measured format that it is."""
+
+_EXPERT_FORMATS = {
+    "bf16": ("bf16",),
+    "fp16": ("bf16",),
+    "fp8": ("fp8_block", "fp8"),
+    "nvfp4": ("nvfp4",),
+    "mxfp4": ("mxfp4",),
+    "fp8_block": ("fp8_block",),
+}
+"""Weights of experts -> measured formats, the faster kernel first."""
+
+
+class Rates(NamedTuple):
+    """HBM bandwidth and peaks of a card, by which the times of another are scaled."""
+
+    bandwidth: float
+    peak_flops: dict[str, float]
+
+    @classmethod
+    def of(cls, gpu: GpuSpec) -> "Rates":
+        """Rates of a profile."""
+        return cls(gpu.hbm_bandwidth, dict(gpu.peak_flops))
+
+    def roof(self, rows: FloatArray, dtype: str) -> FloatArray:
+        """Seconds of a GEMM over so many rows for each of its weights, were it to reach bandwidth and peak."""
+        peak = self.peak_flops.get(dtype, self.peak_flops["bf16"])
+        roof: FloatArray = np.maximum(bytes_per_element(dtype) / self.bandwidth, 2.0 * rows / peak)
+        return roof
+
+
+class Tables:
+    """Tables of one card, read for a card that is the same or differs from it in its rates."""
+
+    def __init__(self, folder: Path, measured: Rates, own: Rates) -> None:
+        self._measured, self._own = measured, own
+        self._tables = _read_folder(folder)
+        self._gemms: dict[str, GemmTable] = {}
+        self._curves: dict[object, RowCurve] = {}
+
+    def missing(self, model: ModelSpec, ranks: int, computes: frozenset[str]) -> list[str]:
+        """What a model needs and was not measured, in words; `computes`: formats that the card computes in."""
+        missing = []
+        dense = model.activation_dtype if model.quantized == "experts" else model.weight_dtype
+        if model.given_weight_bytes is not None:
+            missing.append("GEMMs on weights of a stated size")
+        elif not any(self._gemm_format(dense, compute) for compute in computes):
+            missing.append(f"GEMMs on {dense} weights")
+        if model.is_moe and not self.has_experts(model.weight_dtype):
+            missing.append(f"experts in {model.weight_dtype}")
+        if model.is_mla:
+            missing.append("attention over latents")
+        elif not self._attention("decode_attention", model.kv_dtype).rows:
+            missing.append(f"attention over {model.kv_dtype} KV")
+        if ranks > 1 and self.all_reduce(ranks) is None:
+            missing.append(f"all-reduce among {ranks}")
+        return missing
+
+    def gemm(self, weights: str, compute: str, inputs: float, outputs: float) -> RowCurve | None:
+        """Times of a GEMM on one GPU; None where its format was not measured."""
+        name = self._gemm_format(weights, compute)
+        if name is None:
+            return None
+        key = name, inputs, outputs
+        if key not in self._curves:
+            if name not in self._gemms:
+                self._gemms[name] = GemmTable(self._tables["gemm"].sub(name))
+            self._curves[key] = self._scaled(self._gemms[name].curve(inputs, outputs), name)
+        return self._curves[key]
+
+    def experts(self, weights: str, compute: str, shape: ExpertsShape) -> RowCurve | None:
+        """Times of all experts of a layer on one rank; None where their format was not measured."""
+        name = self._experts_format(weights)
+        if name is None:
+            return None
+        if shape not in self._curves:
+            peak = self._measured.peak_flops.get(compute, self._measured.peak_flops["bf16"])
+            balance = bytes_per_element(weights) * peak / self._measured.bandwidth
+            curve = ExpertsTable(self._tables["moe"].sub(name)).curve(shape, balance)
+            self._curves[shape] = self._scaled(curve, compute)
+        return self._curves[shape]
+
+    def has_experts(self, weights: str) -> bool:
+        """Whether experts with such weights were measured."""
+        return self._experts_format(weights) is not None
+
+    def decode(self, heads: AttentionHeads) -> DecodeTable | None:
+        """Decode attention; None where the format of the KV cache was not measured."""
+        table = self._attention("decode_attention", heads.kv_dtype, self._measured.bandwidth / self._own.bandwidth)
+        return DecodeTable(table, heads) if table.rows else None
+
+    def prefill(self, heads: AttentionHeads) -> PrefillTable | None:
+        """Prefill attention; None where the format of the KV cache was not measured."""
+        factor = self._measured.peak_flops["bf16"] / self._own.peak_flops["bf16"]
+        table = self._attention("prefill_attention", heads.kv_dtype, factor)
+        return PrefillTable.of(table, heads) if table.rows else None
+
+    def all_reduce(self, ranks: int) -> dict[int, float] | None:
+        """Bytes -> seconds of an all-reduce; None where it was not measured among so many."""
+        table = self._tables.get("collectives")
+        row = table.rows.get(("all_reduce", str(ranks))) if table else None
+        if table is None or row is None:
+            return None
+        return {int(size): float(time) for size, time in zip(table.sizes, row, strict=True) if time > 0}
+
+    def _scaled(self, curve: RowCurve, dtype: str) -> RowCurve:
+        if self._own == self._measured:
+            return curve
+        dtype = dtype if dtype in self._own.peak_flops else "bf16"
+        return curve.scaled(self._own.roof(curve.sizes, dtype) / self._measured.roof(curve.sizes, dtype))
+
+    def _attention(self, kind: str, kv_dtype: str, factor: float = 1.0) -> Table:
+        table = self._tables.get(kind, Table(np.array([]), {})).sub("bf16" if kv_dtype == "fp16" else kv_dtype)
+        return table._replace(rows={key: row * factor for key, row in table.rows.items()})
+
+    def _gemm_format(self, weights: str, compute: str) -> str | None:
+        name = _GEMM_FORMATS.get((weights, compute))
+        return name if any(key[0] == name for key in self._tables["gemm"].rows) else None
+
+    def _experts_format(self, weights: str) -> str | None:
+        table = self._tables.get("moe")
+        known = {key[0] for key in table.rows} if table else set()
+        return next((name for name in _EXPERT_FORMATS.get(weights, ()) if name in known), None)
+
+
+@cache
+def _read_folder(folder: Path) -> dict[str, Table]:
+    return {path.stem: read_table(path) for path in sorted(folder.glob("*.csv"))}
+
+
+def tables_of(gpu: GpuSpec) -> Tables | None:
+    """Tables of a card; None where it has none."""
+    if gpu.tables is None:
+        return None
+    profile = resources.find("hardware_profiles", f"{gpu.tables}/profile.yaml")
+    if profile is None:
+        raise ValueError(f"tables: no profile {gpu.tables!r} whose tables these could be")
+    return Tables(profile.parent, Rates.of(find_gpu(gpu.tables)), Rates.of(gpu))

@@ -1,0 +1,220 @@
+"""Measured tables: read as they are at their points, sensible between and beyond them, and used where they hold."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simserve.cost import build_step_cost, cost_level
+from simserve.cost.attention_tables import AttentionHeads
+from simserve.cost.gemm_table import ExpertsShape
+from simserve.cost.grid import filled, read_table, rising
+from simserve.cost.modelled import ModelledStepCost
+from simserve.cost.tables import Tables, tables_of
+from simserve.spec import resources
+from simserve.spec.catalogue import find_gpu, profiles, resolve_gpu
+from simserve.spec.hardware import GpuSpec
+from simserve.spec.load import parse_scenario
+from simserve.spec.scenario import Scenario
+
+MEASURED = [gpu for gpu in profiles() if gpu.tables]
+
+
+def tables(gpu: GpuSpec) -> Tables:
+    found = tables_of(gpu)
+    assert found is not None
+    return found
+
+
+H100 = tables(find_gpu("h100-sxm-80gb"))
+
+
+def scenario(model: str, gpu: str, *overrides: str) -> Scenario:
+    return parse_scenario(
+        f"""
+        model: {model}
+        workload:
+          arrivals: {{process: poisson, rate: 1}}
+          input: {{distribution: constant, value: 100}}
+          output: {{distribution: constant, value: 10}}
+          num_requests: 10
+        cluster: {{gpu: {gpu}}}
+        engine: {{max_model_len: 8192, num_gpu_blocks: 1000}}
+        """,
+        overrides,
+    )
+
+
+@pytest.mark.parametrize("gpu", MEASURED, ids=lambda gpu: gpu.name)
+def test_tables_say_where_they_come_from(gpu: GpuSpec) -> None:
+    assert gpu.tables == gpu.name
+    assert "Apache-2.0" in gpu.sources["tables"]
+    size = sum(path.stat().st_size for path in resources.folder("hardware_profiles").glob(f"{gpu.name}/*.csv"))
+    assert 10_000 < size < 100_000
+
+
+@pytest.mark.parametrize("gpu", MEASURED, ids=lambda gpu: gpu.name)
+def test_measured_gemms_are_read_as_they_are(gpu: GpuSpec) -> None:
+    """But where more rows took less time: there they are taken level, in the middle."""
+    table = read_table(resources.folder("hardware_profiles") / gpu.name / "gemm.csv")
+    errors = []
+    for (dtype, n, k), times in table.rows.items():
+        if dtype in {"bf16", "fp8"}:
+            curve = tables(gpu).gemm(dtype, dtype, float(k), float(n))
+            assert curve is not None
+            errors.append(np.abs(curve(table.sizes) / times - 1))
+    flat = np.concatenate(errors)
+    flat = flat[~np.isnan(flat)]
+    assert np.median(flat) < 1e-9
+    assert np.percentile(flat, 90) < 0.1
+
+
+@pytest.mark.parametrize("gpu", MEASURED, ids=lambda gpu: gpu.name)
+@pytest.mark.parametrize("heads", [(32, 8), (8, 1)])
+def test_measured_decodes_are_read_as_they_are(gpu: GpuSpec, heads: tuple[int, int]) -> None:
+    table = read_table(resources.folder("hardware_profiles") / gpu.name / "decode_attention.csv")
+    read = tables(gpu).decode(AttentionHeads(*heads, "bf16"))
+    assert read is not None
+    errors = []
+    for (batch,), times in table.sub("bf16", *map(str, heads)).rows.items():
+        pieces = read.pieces(int(batch))
+        for length, time in zip(table.sizes, times, strict=True):
+            if time > 0:
+                errors.append(ticks_at(pieces, int(batch) * int(length)) * 1e-13 / time - 1)
+    assert np.median(np.abs(errors)) < 0.01
+    assert np.percentile(np.abs(errors), 90) < 0.1
+
+
+def ticks_at(pieces: list[tuple[int, int, int]], context: int) -> int:
+    return next(base + slope * context for until, base, slope in pieces if context <= until)
+
+
+@given(st.sampled_from(MEASURED), st.floats(64, 40_000), st.floats(64, 200_000), st.floats(1, 20_000))
+@settings(max_examples=60)
+def test_gemms_never_take_less_for_more_rows(gpu: GpuSpec, inputs: float, outputs: float, rows: float) -> None:
+    curve = tables(gpu).gemm("bf16", "bf16", inputs, outputs)
+    assert curve is not None
+    few, many = curve(np.array([rows, rows * 1.3]))
+    assert 0 < few <= many * (1 + 1e-12)
+    assert curve.is_beyond == (inputs > 16384)
+
+
+def test_beyond_the_grid_a_gemm_takes_its_share_of_the_peak() -> None:
+    curve = H100.gemm("bf16", "bf16", 4096, 4096)
+    assert curve is not None
+    edge, four_times = curve(np.array([8192.0, 32768.0]))
+    assert four_times == pytest.approx(4 * edge)
+    deep, deeper = (H100.gemm("bf16", "bf16", inputs, 8192) for inputs in (16384, 32768))
+    assert deep is not None
+    assert deeper is not None
+    assert deeper(np.array([4096.0])) == pytest.approx(2 * deep(np.array([4096.0])))
+
+
+def test_a_wide_gemm_is_a_row_of_narrower_ones() -> None:
+    head, half = (H100.gemm("bf16", "bf16", 4096, width) for width in (128_256, 64_128))
+    assert head is not None
+    assert half is not None
+    assert head(np.array([1.0, 512.0])) == pytest.approx(2 * half(np.array([1.0, 512.0])))
+    assert not head.is_beyond
+
+
+def test_a_card_with_other_rates_reaches_the_same_shares_of_them() -> None:
+    """`base: h100-sxm-80gb` with half the bandwidth: what reads weights takes twice as long, what computes as long."""
+    slow = GpuSpec.model_validate(resolve_gpu({"base": "h100-sxm-80gb", "hbm_bandwidth": 3.35e12 / 2}))
+    for table, factor in ((tables(slow), 2.0), (H100, 1.0)):
+        curve = table.gemm("bf16", "bf16", 4096, 28_672)
+        own = H100.gemm("bf16", "bf16", 4096, 28_672)
+        assert curve is not None
+        assert own is not None
+        assert curve(np.array([1.0])) == pytest.approx(factor * own(np.array([1.0])))
+        assert curve(np.array([4096.0])) == pytest.approx(own(np.array([4096.0])))
+
+
+def test_other_heads_count_as_more_sequences() -> None:
+    """32 KV heads over b sequences are 8 over 4 b: within 2 % on every card where both were measured."""
+    wide, narrow = (H100.decode(AttentionHeads(4 * keys, keys, "bf16")) for keys in (32, 8))
+    assert wide is not None
+    assert narrow is not None
+    for batch in (1, 4, 64):
+        context = 1000 * batch
+        assert ticks_at(wide.pieces(batch), context) == pytest.approx(
+            ticks_at(narrow.pieces(4 * batch), 4 * context), rel=0.01
+        )
+
+
+def test_experts_as_measured_and_as_near_as_measured() -> None:
+    mixtral = ExpertsShape(4096, 14336, 2, 8, 2)
+    measured = H100.experts("bf16", "bf16", mixtral)
+    assert measured is not None
+    assert not measured.is_beyond
+    assert measured(np.array([1.0, 8192.0])) == pytest.approx([143e-6, 4316e-6], rel=0.01)
+    twice = H100.experts("bf16", "bf16", mixtral._replace(hidden=8192))
+    assert twice is not None
+    assert twice.is_beyond
+    assert twice(np.array([64.0])) == pytest.approx(2 * measured(np.array([64.0])), rel=0.2)
+
+
+def test_holes_are_filled_and_falls_taken_level() -> None:
+    nan = np.nan
+    grid = np.array([[1.0, 2.0, 3.0], [2.0, nan, 4.0], [nan, 4.0, 5.0]])
+    axes = (np.arange(3.0), np.arange(3.0))
+    assert filled(grid, axes)[1, 1] == pytest.approx(3.0)
+    assert filled(grid, axes)[2, 0] == pytest.approx(3.0)  # the mean of the nearest along both axes: 4 and 2
+    assert rising(np.array([1.0, 4.0, 1.0, 9.0])) == pytest.approx([1, 2, 2, 9])
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "level"),
+    [
+        ("llama-3.1-8b", "h100-sxm-80gb", "kernels"),
+        ("mixtral-8x7b", "h200-sxm-141gb", "kernels"),
+        ("gpt-oss-120b", "b200-sxm-180gb", "kernels"),
+        ("{config: llama-3.1-8b, weight_dtype: fp8}", "h100-sxm-80gb", "kernels"),
+        ("{config: llama-3.1-8b, weight_dtype: fp8}", "a100-sxm-80gb", "datasheet"),
+        ("{config: llama-3.1-8b, weight_dtype: int4}", "h100-sxm-80gb", "datasheet"),
+        ("{config: llama-3.1-8b, weight_bytes: 14 GB}", "h100-sxm-80gb", "datasheet"),
+        ("deepseek-v3", "h200-sxm-141gb", "datasheet"),
+        ("llama-3.1-8b", "rtx-4090-24gb", "datasheet"),
+    ],
+)
+def test_auto_takes_kernels_where_all_was_measured(model: str, gpu: str, level: str) -> None:
+    assert cost_level(scenario(model, gpu)) == level
+    assert cost_level(scenario(model, gpu, "cost.level=datasheet")) == "datasheet"
+    if level == "datasheet" and "4090" not in gpu:
+        assert cost_level(scenario(model, gpu, "cost.level=kernels")) == "kernels"
+
+
+def log(prefill: int, decodes: int, context: int, steps: int) -> dict[str, Any]:
+    fields = {"prefill_tokens": prefill, "decodes": decodes, "context_tokens": context, "steps": steps}
+    return {name: np.array([float(value)]) for name, value in fields.items()}
+
+
+def test_steps_beyond_the_tables_are_counted() -> None:
+    cost = build_step_cost(scenario("llama-3.1-8b", "h100-sxm-80gb"))
+    assert cost.extrapolated_steps(log(8000, 192, 192_000, 1)) == 0
+    assert cost.extrapolated_steps(log(8001, 192, 192_000, 1)) == 1
+    assert cost.extrapolated_steps(log(0, 600, 600_000, 7)) == 7
+    assert isinstance(cost, ModelledStepCost)
+    assert cost.forward.full is not None
+    table = cost.forward.full.table
+    assert table is not None
+    last = table.measured_context(4)
+    assert last >= 4 * 32_768
+    assert cost.extrapolated_steps(log(0, 4, last - 8, 10)) == 7
+    datasheet = build_step_cost(scenario("llama-3.1-8b", "h100-sxm-80gb", "cost.level=datasheet"))
+    assert datasheet.extrapolated_steps(log(0, 600, 600_000, 7)) == 0
+
+
+def test_model_with_a_deeper_gemm_than_measured_is_all_extrapolated() -> None:
+    cost = build_step_cost(scenario("llama-3.1-70b", "h200-sxm-141gb"))
+    assert cost.extrapolated_steps(log(0, 1, 100, 5)) == 5
+
+
+def test_tables_of_an_unknown_profile_are_refused(tmp_path: Path) -> None:
+    profile = tmp_path / "profile.yaml"
+    profile.write_text("base: h100-sxm-80gb\ntables: h100-sxm-81gb\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="h100-sxm-81gb"):
+        build_step_cost(scenario("llama-3.1-8b", str(profile)))
