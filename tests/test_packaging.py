@@ -73,6 +73,12 @@ def test_wheel_carries_profiles_models_gallery_types_and_licence(wheel: Path) ->
     assert not [name for name in names if name.startswith(("tests/", "shared/"))]
 
 
+def test_wheel_is_pure_python(wheel: Path) -> None:
+    """It runs anywhere and needs no compiler; `make compiled` builds the other one."""
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith((".so", ".pyd"))]
+
+
 def test_installed_command_runs_elsewhere(installed: Path, tmp_path: Path) -> None:
     python = installed.parent / "python"
     where = call(python, tmp_path, "-c", "import simserve; print(simserve.__file__)")

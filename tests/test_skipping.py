@@ -137,6 +137,7 @@ def blind_to_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scheduler, "repeat", one_fewer)
 
 
+@pytest.mark.plain_source
 @pytest.mark.parametrize("fault", [overshoot, wrong_growth, blind_to_blocks])
 @pytest.mark.parametrize("mode", ["true", "false"])
 def test_a_fault_in_skipping_is_seen(

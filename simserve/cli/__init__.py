@@ -38,8 +38,9 @@ app.add_typer(validate.validate, name="validate", rich_help_panel=TRUST)
 def _print_version(wanted: bool) -> None:
     if wanted:
         from simserve import __version__
+        from simserve.engine import is_compiled
 
-        typer.echo(f"simserve {__version__}")
+        typer.echo(f"simserve {__version__}{' (compiled)' if is_compiled() else ''}")
         raise typer.Exit
 
 
