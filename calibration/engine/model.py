@@ -9,13 +9,13 @@ from calibration.engine.config import ModelConfig
 from calibration.engine.device_batch import DeviceBatch
 from calibration.engine.kv_cache import KVCache
 from calibration.engine.norm import add_rms_norm
-from calibration.engine.rope import RotaryEmbedding
+from calibration.engine.rope import RotaryEmbedding, rotate_and_store
 from calibration.engine.sampler import greedy
 from calibration.engine.weights import LayerWeights, Weights
 
 
 class Decoder:
-    """A Llama-like decoder over a paged KV cache; `backend` computes attention and norms."""
+    """A Llama-like decoder over a paged KV cache; `backend` computes all but the matrix products and the gate."""
 
     def __init__(self, config: ModelConfig, weights: Weights, rotary: RotaryEmbedding, backend: str) -> None:
         self.config = config
@@ -39,11 +39,7 @@ class Decoder:
         return greedy(x[batch.last_tokens], self.weights.lm_head)
 
     def _attention(self, x: Tensor, layer: LayerWeights, index: int, batch: DeviceBatch, cache: KVCache) -> Tensor:
-        config = self.config
-        num_rotated = config.num_heads + config.num_kv_heads
-        heads = F.linear(x, layer.qkv).view(len(x), num_rotated + config.num_kv_heads, config.head_dim)
-        rotated = self._rotary.rotate(heads[:, :num_rotated], batch.positions)
-        query, key = rotated.split((config.num_heads, config.num_kv_heads), dim=1)
-        cache.write(index, key, heads[:, num_rotated:], batch.slots)
+        heads = F.linear(x, layer.qkv).unflatten(1, (-1, self.config.head_dim))
+        query = rotate_and_store(heads, batch, self._rotary, cache, index, backend=self.backend)
         out = attention(query, cache.keys[index], cache.values[index], batch, self.backend)
         return F.linear(out.flatten(1), layer.output)

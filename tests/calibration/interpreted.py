@@ -17,7 +17,9 @@ from calibration.engine.config import ModelConfig
 from calibration.engine.device_batch import to_device
 from calibration.engine.kernels import decode as decode_kernels
 from calibration.engine.kernels import prefill as prefill_kernels
+from calibration.engine.kv_cache import KVCache
 from calibration.engine.norm import add_rms_norm
+from calibration.engine.rope import RotaryEmbedding, rotate_and_store
 
 CPU = torch.device("cpu")
 TOLERANCES = {torch.float32: 3e-6, torch.float16: 2e-3}
@@ -68,6 +70,23 @@ def prefill() -> None:
     check_attention([3, 18], [(5, 60), (70, 2)], 2, 1, 64, 8)
     check_attention([40], [(16, 17), (3, 1)], 1, 8, 128, 16)
     check_attention([1], [(20, 4)], 1, 3, 64, 5)
+
+
+def rotary() -> None:
+    for dtype, tolerance in TOLERANCES.items():
+        for num_heads, num_kv_heads, head_dim in ((4, 1, 64), (3, 3, 64), (8, 1, 128), (2, 2, 16)):
+            model = ModelConfig("", 1, 2, num_heads, num_kv_heads, head_dim, 1, 1)
+            embedding = RotaryEmbedding(head_dim, 10_000.0, 200, dtype, CPU)
+            host = synthetic_batch([1, 17, 200], [(5, 31)], num_blocks=NUM_BLOCKS, block_size=16, vocab_size=9)
+            heads = torch.randn(len(host.tokens), num_heads + 2 * num_kv_heads, head_dim, dtype=dtype)
+            results = []
+            for backend in ("triton", "torch"):
+                cache = KVCache(model, NUM_BLOCKS, 16, dtype, CPU)
+                query = rotate_and_store(heads, to_device(host, CPU), embedding, cache, 1, backend=backend)
+                results.append((query, cache.keys, cache.values))
+            errors = [(a - b).abs().max().item() for a, b in zip(*results, strict=True)]
+            print(f"{dtype} {num_heads}+{num_kv_heads} dim {head_dim}: {errors}")
+            assert max(errors) < tolerance * 2
 
 
 def rms_norm() -> None:

@@ -12,7 +12,9 @@ import pytest
 pytest.importorskip("triton", reason="needs the calibrate extra: pip install 'simserve[calibrate]'")
 
 from calibration.engine.kernels.compile import Resources
-from calibration.engine.kernels.launch import ARCHITECTURES
+from calibration.engine.kernels.launch import ARCHITECTURES, norm_launch
+
+KERNELS = ("paged_prefill", "paged_decode", "combine_splits", "rotate_and_store_token")
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -24,9 +26,14 @@ def test_kernels_compile_within_the_limits_of_the_device(architecture: str, tmp_
     assert done.returncode == 0, done.stdout + done.stderr
     compiled = {tuple(line.split()[:4]) for line in done.stdout.splitlines()[1:]}
     for element in ("bf16", "fp32"):
-        for kernel, size in product(("paged_prefill", "paged_decode", "combine_splits"), ("64", "128")):
+        for kernel, size in product(KERNELS, ("64", "128")):
             assert (kernel, architecture, element, size) in compiled
         assert ("add_rms_norm_rows", architecture, element, "8192") in compiled
+
+
+def test_warps_are_a_power_of_two() -> None:
+    warps = [norm_launch(hidden_size).num_warps for hidden_size in (1, 511, 512, 1024, 2560, 4096, 5120, 16384)]
+    assert warps == [1, 1, 1, 2, 4, 8, 8, 16]
 
 
 def test_a_broken_limit_is_told() -> None:

@@ -10,7 +10,7 @@ pytest.importorskip("triton", reason="needs the calibrate extra: pip install 'si
 
 
 @pytest.mark.parametrize(
-    "name", ["decode", "split_decode", "prefill", "other_tiles", "rms_norm", "bf16_is_refused", "engine"]
+    "name", ["decode", "split_decode", "prefill", "other_tiles", "rotary", "rms_norm", "bf16_is_refused", "engine"]
 )
 def test_interpreted_kernels_equal_torch(name: str) -> None:
     program = Path(__file__).with_name("interpreted.py")

@@ -19,8 +19,16 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from calibration.engine.kernels import decode, prefill, rms_norm
-from calibration.engine.kernels.launch import ARCHITECTURES, DECODE, MAX_SPLITS, PREFILL, Launch, norm_launch
+from calibration.engine.kernels import decode, prefill, rms_norm, rotary
+from calibration.engine.kernels.launch import (
+    ARCHITECTURES,
+    DECODE,
+    MAX_SPLITS,
+    PREFILL,
+    Launch,
+    norm_launch,
+    rotary_launch,
+)
 
 TARGETS: Final = {name: GPUTarget("cuda", int(name[3:]), 32) for name in ARCHITECTURES[:3]}
 TARGETS["gfx942"] = GPUTarget("hip", "gfx942", 64)
@@ -94,6 +102,10 @@ def compile_all(architecture: str, element: str) -> Iterator[Resources]:
             yield _compile(decode.paged_decode, architecture, element, head_dim, launch, constants)
         combine, constants = Launch(num_warps=2, num_stages=1), {"NUM_SPLITS": MAX_SPLITS}
         yield _compile(decode.combine_splits, architecture, element, head_dim, combine, constants)
+    for head_dim in PREFILL[size][architecture]:
+        heads = {"NUM_HEADS": 32, "NUM_KV_HEADS": 8, "PADDED_ROTATED": 64, "PADDED_KV": 8}
+        launch = rotary_launch(40, head_dim)
+        yield _compile(rotary.rotate_and_store_token, architecture, element, head_dim, launch, heads)
     for hidden_size in (2048, 8192):
         constants = {"BLOCK": hidden_size, "ADD": True}
         launch = norm_launch(hidden_size)
@@ -145,6 +157,8 @@ def _type(name: str, element: str, constants: dict[str, Any]) -> str:
     """Type of an argument, which has the same name in every kernel."""
     if name in {"block_table", "query_starts", "context_lens"}:
         return "*i32"
+    if name in {"positions", "slots"}:
+        return "*i64"
     if name in {"scale", "eps"}:
         return "fp32"
     if name in {"first_row", "query_stride", "table_stride", "hidden_size"}:
@@ -180,7 +194,7 @@ def main(named: Sequence[str]) -> None:
     architectures = [name for name in ARCHITECTURES if name in named] or ARCHITECTURES
     elements = [name for name in ELEMENTS if name in named] or ELEMENTS
     complaints: list[str] = []
-    row = "{:<18} {:<8} {:<5} {:>5} {:>7} {:>9} {:>7} {:>9} {:>7}"
+    row = "{:<22} {:<8} {:<5} {:>5} {:>7} {:>9} {:>7} {:>9} {:>7}"
     print(row.format("kernel", "device", "type", "size", "threads", "registers", "spilled", "shared B", "matrix"))
     for architecture, element in product(architectures, elements):
         for needs in compile_all(architecture, element):

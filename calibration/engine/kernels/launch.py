@@ -59,9 +59,19 @@ def decode_launch(head_dim: int, element_size: int, architecture: str) -> Launch
     return _launch(DECODE, head_dim, element_size, architecture)
 
 
+def rotary_launch(num_rotated: int, head_dim: int) -> Launch:
+    """All heads of a token are one program."""
+    return Launch(_num_warps(num_rotated * head_dim), num_stages=1)
+
+
 def norm_launch(hidden_size: int) -> Launch:
-    """A row of RMSNorm is one program: about 16 elements a thread, up to 16 warps of them."""
-    return Launch(num_warps=min(16, max(1, hidden_size // 512)), num_stages=1)
+    """A row of RMSNorm is one program."""
+    return Launch(_num_warps(hidden_size), num_stages=1)
+
+
+def _num_warps(num_elements: int) -> int:
+    """A power of 2, up to 16, with at least 16 elements for each thread where there are as many."""
+    return min(16, 1 << max(0, (num_elements // 512).bit_length() - 1))
 
 
 MAX_SPLITS: Final = 32
