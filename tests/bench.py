@@ -1,4 +1,4 @@
-"""How fast the simulator is: `make bench`, or `python tests/bench.py [WORKLOAD ...] [--readme]`.
+"""How fast the simulator is: `make bench`, `make bench-compiled`, or `python tests/bench.py [WORKLOAD ...] [--readme]`.
 
 Requests per CPU-second of the run phase on one core, from the built fleet to the summary, beside two yardsticks of the
 same process: SimPy timeouts per CPU-second of one process that does nothing else, and this code at resolution `steps`.
@@ -22,6 +22,7 @@ from typing import Any
 import simpy
 import yaml
 
+from simserve.engine import is_compiled
 from simserve.report.summary import summarize
 from simserve.simulation import Simulation
 from simserve.spec.load import parse_scenario
@@ -180,8 +181,8 @@ def main() -> None:
     parser.add_argument("--readme", action="store_true", help="write the table into README.md")
     options = parser.parse_args()
     lines = [
-        f"Python {platform.python_version()}, {_processor()}, one core; SimPy alone: {timeouts_per_second():,.0f} "
-        "timeouts per CPU-second.",
+        f"{'Compiled' if is_compiled() else 'Plain source'}, Python {platform.python_version()}, {_processor()}, "
+        f"one core; SimPy alone: {timeouts_per_second():,.0f} timeouts per CPU-second.",
         "",
         "| workload | requests per CPU-second | timeouts in the time of a request | requests at resolution `steps` "
         "| steps skipped | preemptions per request |",
@@ -197,10 +198,11 @@ def main() -> None:
             lines.append(measure_process(num_requests))
             print(lines[-1], flush=True)
     if options.readme:
+        mark = "bench-compiled" if is_compiled() else "bench"
         text = README.read_text(encoding="utf-8")
-        table = "<!-- bench -->\n" + "\n".join(lines) + "\n<!-- /bench -->"
+        table = f"<!-- {mark} -->\n" + "\n".join(lines) + f"\n<!-- /{mark} -->"
         README.write_text(
-            re.sub(r"<!-- bench -->.*<!-- /bench -->", lambda _: table, text, flags=re.DOTALL), encoding="utf-8"
+            re.sub(f"<!-- {mark} -->.*<!-- /{mark} -->", lambda _: table, text, flags=re.DOTALL), encoding="utf-8"
         )
 
 
