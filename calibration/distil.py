@@ -29,7 +29,8 @@ DECODE_LENGTHS = {16, 64, 128, *(2**i for i in range(8, 18))}
 DECODE_HEADS = {("4", "1"), ("8", "1"), ("32", "8"), ("64", "8")}
 """(Query, KV) heads that are kept. Attention over b sequences with 8 KV heads takes the time of 4 b with 2."""
 
-PREFILL_HEADS = {("8", "1"), ("8", "2"), ("32", "8"), ("32", "32"), ("64", "8")}
+STEP_TOKENS = 8192
+"""Tokens that one step prefills at most: the largest default of engines."""
 
 HEADERS: dict[str, Key] = {
     "gemm": ("dtype", "n", "k"),
@@ -87,21 +88,24 @@ def is_kept(row: Row) -> bool:
 
 
 def prefill_attention(rows: Iterable[Row]) -> Rows:
-    """Causal attention over prompts: `alone` is one prompt, `more` what each further one of its length adds."""
+    """Causal attention over prompts: `alone` is one, `more` what each further one of its length adds in a step."""
     measured = collected(
         ((dtype(r["kv_dtype"]), r["heads_q"], r["heads_kv"], r["batch"]), int(r["seq_len"]), float(r["time_us"]))
         for r in rows
-        if (r["heads_q"], r["heads_kv"]) in PREFILL_HEADS
     )
     table: Rows = {}
     for heads in sorted({key[:3] for key in measured}):
-        alone = measured[*heads, "1"]
+        alone = measured.get((*heads, "1"), {})
         batches = {int(key[3]): row for key, row in measured.items() if key[:3] == heads and key[3] != "1"}
         table[*heads, "alone"] = alone
         table[*heads, "more"] = {}
         for size, time in alone.items():
-            most = max(batch for batch, row in batches.items() if size in row)
-            table[*heads, "more"][size] = (batches[most][size] - time) / (most - 1)
+            measured_batches = [batch for batch, row in batches.items() if size in row]
+            if not measured_batches:
+                continue
+            fitting = [batch for batch in measured_batches if batch * size <= STEP_TOKENS // 2]
+            most = max(fitting, default=min(measured_batches))
+            table[*heads, "more"][size] = max(batches[most][size] - time, 0.05 * time) / (most - 1)
     return table
 
 

@@ -1,8 +1,8 @@
 """How far the distilled tables are from measurements that they do not hold.
 
 A tenth of the points of each measured table is left out, tables are distilled from the rest, and the cost model is
-asked for what was left out; attention is also asked for all heads, batches and lengths that the tables do not keep.
-Errors are relative to the measurement.
+asked for what was left out; attention is also asked for all heads, batches and lengths that the tables do not keep, but
+not for more prompts than fit into a step. Errors are relative to the measurement.
 """
 
 import sys
@@ -61,7 +61,9 @@ def _ask(
         yield from _ask_attention(kind, Device.of(gpu, _tables(folder, gpu)), rows)
         return
     whole = make(rows)
-    cut = {key: {size: t for size, t in row.items() if not is_left_out(key, size)} for key, row in whole.items()}
+    cut = {
+        key: {size: t for size, t in row.items() if not is_left_out(gpu.name, key, size)} for key, row in whole.items()
+    }
     distil.write(folder / f"{kind}.csv", distil.HEADERS[kind], cut)
     tables = _tables(folder, gpu)
     for key, row in whole.items():
@@ -100,8 +102,8 @@ def _ask_attention(kind: str, device: Device, rows: list[distil.Row]) -> Iterato
         batch = int(row["batch"])
         is_decode = kind == "decode_attention"
         length = int(row["kv_len"] if is_decode else row["seq_len"])
-        kept = distil.is_kept(row) if is_decode else (batch == 1 and (heads, keys) in distil.PREFILL_HEADS)
-        if kept and not is_left_out(*row.values()):
+        kept = distil.is_kept(row) if is_decode else batch == 1
+        if (kept and not is_left_out(*row.values())) or (not is_decode and batch * length > distil.STEP_TOKENS):
             continue
         if (heads, keys, dtype) not in times:
             times[heads, keys, dtype] = _attention(AttentionHeads(float(heads), float(keys), dtype), device)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from simserve.cost import build_step_cost, cost_level, front_end
+from simserve.cost import breakdown, build_step_cost, cost_level, front_end
 from simserve.cost.explain import explain_step, operators_of_step
 from simserve.cost.launch import GraphMode
 from simserve.cost.modelled import ModelledStepCost
@@ -362,6 +362,7 @@ def test_breakdown_of_decode_runs_adds_up_exactly(model: str, runs: list[tuple[i
         "gpu_time": gpu_time,
         "start": 0 * gpu_time,
         "end": 2 * gpu_time.cumsum(),
+        "cpu_time": 0 * gpu_time,
         "replica": np.zeros_like(decodes),
     }
     groups = cost.breakdown(log)
@@ -383,6 +384,7 @@ def test_breakdown_gives_prompt_attention_what_is_left() -> None:
         "gpu_time": one * to_seconds(step.gpu),
         "start": one * 0,
         "end": one,
+        "cpu_time": one * 0,
         "replica": one * 0,
     }
     assert cost.forward.full is not None
@@ -402,11 +404,23 @@ def test_host_time_is_what_overlapping_steps_leave_of_the_clock() -> None:
     for rows, steps in ((cut, [1, 1, 1]), (whole, [3])):
         log = {name: np.array(values * len(steps)) for name, values in plain.items()}
         log |= {name: np.array(values) for name, values in rows.items()}
-        log |= {"steps": np.array(steps), "replica": np.zeros(len(steps))}
+        log |= {"steps": np.array(steps), "replica": np.zeros(len(steps)), "cpu_time": np.zeros(len(steps))}
         assert modelled().breakdown(log)["host"] == pytest.approx(0.25 * gpu)
-        more = plain | other | {"steps": [1], "replica": [1]}
+        more = plain | other | {"steps": [1], "replica": [1], "cpu_time": [0.0]}
         both = {name: np.append(values, more[name]) for name, values in log.items()}
         assert modelled().breakdown(both)["host"] == pytest.approx(0.5 * gpu)
+
+
+def test_time_in_which_only_the_cpu_works_counts_as_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are the same whether worked through together or in blocks."""
+    gpu = to_seconds(modelled().decode(4).at(400).gpu)
+    log = {"prefill_tokens": [0.0] * 3, "decodes": [4.0] * 3, "context_tokens": [400.0] * 3, "steps": [1] * 3}
+    log |= {"start": [0, 2 * gpu, 4 * gpu], "end": [gpu, 3 * gpu, 5 * gpu], "gpu_time": [gpu] * 3, "replica": [0] * 3}
+    columns = {name: np.array(values) for name, values in log.items()} | {"cpu_time": np.array([2 * gpu] * 3)}
+    whole = modelled().breakdown(columns)
+    assert whole["host"] == pytest.approx(3 * gpu)
+    monkeypatch.setattr(breakdown, "_ROWS", 1)
+    assert modelled().breakdown(columns) == pytest.approx(whole)
 
 
 def test_modes_say_what_runs() -> None:

@@ -80,6 +80,7 @@ class AttentionTime:
         "_per_pair",
         "_prefill_floor",
         "_read",
+        "_short",
         "_window",
         "_works",
         "attention",
@@ -106,6 +107,7 @@ class AttentionTime:
         self._prefill_floor = to_ticks(prefill.floor)
         self._per_pair: list[float] = [0.0, *(attention.pair_flops / (peak * mfu(lengths))).tolist()]
         self._overhang: list[int] = [0, *np.rint(prefill.overhang(lengths) * TICKS_PER_SECOND).astype(int).tolist()]
+        self._short: list[int] = np.rint(prefill.short * TICKS_PER_SECOND).astype(int).tolist()
         tile = device.decode_tile if attention.decode_flops == attention.pair_flops else 0
         self._beside = round(tile * attention.pair_flops / (peak * mfu.values[-1]))
         self._filling = _FILLING_QUERIES / attention.heads
@@ -172,6 +174,8 @@ class AttentionTime:
         idle = max(0, _TILE - new)
         pairs = self.attention.pairs(new, history) + idle * seen
         compute = int(pairs * per_pair[min(new + idle + seen, last)] + history * self._history)
+        if new < len(self._short):
+            compute = max(compute, self._short[new])
         least = max(self._prefill_floor, int(seen * per_pair[min(_TILE + seen, last)] * self._filling))
         overhang = self._overhang[min(new + seen, last)]
         if len(self._works) == _MOST_REMEMBERED:
@@ -223,6 +227,8 @@ class _PrefillCurves(NamedTuple):
     mfu: LogLogCurve
     overhang: Callable[[FloatArray], FloatArray]
     floor: float
+    short: FloatArray
+    """Seconds that a chunk of 0, 1, 2, ... tokens takes at least beside others."""
 
     @classmethod
     def of(cls, attention: Attention, device: Device) -> "_PrefillCurves":
@@ -230,13 +236,14 @@ class _PrefillCurves(NamedTuple):
         heads, tables = attention.measured_heads, device.tables
         table = None if heads is None or tables is None else tables.prefill(heads)
         if table is None:
-            return cls(device.attention_mfu, np.zeros_like, device.prefill_floor)
+            return cls(device.attention_mfu, np.zeros_like, device.prefill_floor, np.zeros(0))
         kept = table.lengths >= _TILE
         lengths, seconds = table.lengths[kept], table.more[kept]
         flops = attention.pair_flops * lengths * (lengths + 1) / 2
         shares = flops / (device.peak_flops[attention.dtype] * seconds)
         mfu = mfu_curve({int(length): float(share) for length, share in zip(lengths, shares, strict=True)})
-        return cls(mfu, table.overhang_at, float(table.overhang[0]))
+        short = np.interp(np.arange(_TILE + 1), table.lengths, table.more)
+        return cls(mfu, table.overhang_at, float(table.overhang[0]), short)
 
 
 def _decode_table(attention: Attention, device: Device) -> DecodeTable | None:

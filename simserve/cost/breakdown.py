@@ -16,74 +16,103 @@ from simserve.cost.forward import Forward
 from simserve.cost.launch import GraphPolicy
 from simserve.spec.ticks import to_seconds
 
+_ROWS = 2**17
+"""Rows of the log that are worked through at once: their copies as integers stay small beside the log."""
+
+_FIELDS = ("prefill_tokens", "decodes", "context_tokens", "steps")
+
 
 def step_time_breakdown(forward: Forward, policy: GraphPolicy, steps: Mapping[str, NDArray[Any]]) -> dict[str, float]:
     """Seconds of each group of operators, and of the `host` where the GPU waited for it, summed over a step log.
 
-    `steps` has columns replica, prefill_tokens, decodes, context_tokens (of the first step of a row), steps, start, end
-    and gpu_time. All groups but `host` add up to the GPU's time. Chunks are not in the log, so `attention_prefill` is
-    what the other groups leave of the GPU's time, what decodes lose beside chunks included, and a prompt step is taken
-    to sample one row more than its decodes.
+    `steps` has columns replica, prefill_tokens, decodes, context_tokens (of the first step of a row), steps, start,
+    end, gpu_time and cpu_time, the rows of a replica one after the other. All groups but `host` add up to the GPU's
+    time. Chunks are not in the log, so `attention_prefill` is what the other groups leave of the GPU's time, what
+    decodes lose beside chunks included, and a prompt step is taken to sample one row more than its decodes.
     """
-    prefill, decodes, repeat = (steps[name].astype(np.int64) for name in ("prefill_tokens", "decodes", "steps"))
-    has_prefill = prefill > 0
+    counts = _Counts(forward)
+    busy = 0.0
+    for first in range(0, len(steps["steps"]), _ROWS):
+        rows = slice(first, first + _ROWS)
+        counts.add(*(steps[name][rows].astype(np.int64) for name in _FIELDS))
+        busy += _busy_time(steps, rows)
+    groups = {group: to_seconds(each) for group, each in counts.ticks(policy).items()}
     gpu_time = float(steps["gpu_time"].sum())
-    ticks: defaultdict[str, int] = defaultdict(int)
-    for decode_only in (False, True):
-        kept = has_prefill != decode_only
-        tokens, times = _counted((prefill + decodes)[kept], repeat[kept])
-        rows = [policy.choose(each, decode_only=decode_only)[1] for each in tokens.tolist()]
-        for operator, each in forward.body_ticks(np.array(rows, dtype=np.int64)).items():
-            ticks[operator.group] += forward.operators[operator] * int(each @ times)
-    sampled, times = _counted(decodes + has_prefill, repeat)
-    for operator, each in forward.head_ticks(sampled).items():
-        ticks[operator.group] += int(each @ times)
-    ticks["attention_decode"] = _decode_attention(forward, decodes, steps["context_tokens"].astype(np.int64), repeat)
-    groups = {group: to_seconds(each) for group, each in ticks.items()}
-    groups["attention_prefill"] = max(0.0, gpu_time - sum(groups.values())) if has_prefill.any() else 0.0
-    groups["host"] = max(0.0, _busy_time(steps) - gpu_time)
+    groups["attention_prefill"] = max(0.0, gpu_time - sum(groups.values())) if counts.mixed.any() else 0.0
+    groups["host"] = max(0.0, busy - gpu_time)
     return groups
 
 
-def _busy_time(steps: Mapping[str, NDArray[Any]]) -> float:
-    """Seconds in which replicas had a step under way. Asynchronous steps overlap: one begins where its predecessor on
-    the same replica has ended, if it was decided before.
+def _busy_time(steps: Mapping[str, NDArray[Any]], rows: slice) -> float:
+    """Seconds in which replicas had a step under way, on the GPU or on the CPU. Asynchronous steps overlap: one begins
+    where its predecessor on the same replica has ended, if it was decided before.
     """
-    order = np.lexsort((steps["end"], steps["replica"]))
-    replica, start, end = (steps[name][order] for name in ("replica", "start", "end"))
+    start, end, cpu = (steps[name][rows] for name in ("start", "end", "cpu_time"))
     begin = start.copy()
-    follows = replica[1:] == replica[:-1]
-    begin[1:] = np.where(follows, np.maximum(start[1:], end[:-1]), start[1:])
-    return float((end - begin).sum())
+    before = slice(max(0, rows.start - 1), rows.start + len(start) - 1)
+    later = begin[1:] if rows.start == 0 else begin
+    follows = steps["replica"][before] == steps["replica"][rows][-len(later) :] if len(later) else np.zeros(0, bool)
+    np.maximum(later, steps["end"][before], out=later, where=follows)
+    return float((np.maximum(end, start + cpu) - begin).sum())
 
 
-def _counted(rows: IntArray, repeat: IntArray) -> tuple[IntArray, IntArray]:
-    """Distinct row counts, and how many steps have each."""
-    times = np.bincount(rows, weights=repeat).astype(np.int64)
-    distinct = np.flatnonzero(times)
-    return distinct, times[distinct]
+class _Counts:
+    """Steps of a log by the row counts that their operators see; ticks of their decode attention."""
+
+    def __init__(self, forward: Forward) -> None:
+        self._forward = forward
+        self.mixed = self._decoding = self._sampled = np.zeros(0, dtype=np.int64)
+        self._attention = 0
+
+    def add(self, prefill: IntArray, decodes: IntArray, context: IntArray, repeat: IntArray) -> None:
+        """Counts rows of the log."""
+        has_prefill = prefill > 0
+        tokens = prefill + decodes
+        self.mixed = _added(self.mixed, tokens[has_prefill], repeat[has_prefill])
+        self._decoding = _added(self._decoding, tokens[~has_prefill], repeat[~has_prefill])
+        self._sampled = _added(self._sampled, decodes + has_prefill, repeat)
+        layers = list(self._forward.shape.each_layer())
+        num_window = sum(layer.attention.window is not None for layer in layers)
+        for time, count in ((self._forward.full, len(layers) - num_window), (self._forward.window, num_window)):
+            if time is not None:
+                self._attention += count * _sum_over_steps(time, decodes, context, repeat)
+
+    def ticks(self, policy: GraphPolicy) -> dict[str, int]:
+        """Ticks of each group of operators."""
+        forward = self._forward
+        ticks: defaultdict[str, int] = defaultdict(int)
+        for times, decode_only in ((self.mixed, False), (self._decoding, True)):
+            tokens = np.flatnonzero(times)
+            rows = [policy.choose(each, decode_only=decode_only)[1] for each in tokens.tolist()]
+            for operator, each in forward.body_ticks(np.array(rows, dtype=np.int64)).items():
+                ticks[operator.group] += forward.operators[operator] * int(each @ times[tokens])
+        sampled = np.flatnonzero(self._sampled)
+        for operator, each in forward.head_ticks(sampled).items():
+            ticks[operator.group] += int(each @ self._sampled[sampled])
+        return {**ticks, "attention_decode": self._attention}
 
 
-def _decode_attention(forward: Forward, decodes: IntArray, context: IntArray, repeat: IntArray) -> int:
-    layers = list(forward.shape.each_layer())
-    num_window = sum(layer.attention.window is not None for layer in layers)
-    total = 0
-    for time, count in ((forward.full, len(layers) - num_window), (forward.window, num_window)):
-        if time is not None:
-            total += count * _sum_over_steps(time, decodes, context, repeat)
-    return total
+def _added(times: IntArray, rows: IntArray, repeat: IntArray) -> IntArray:
+    """How many steps have each row count, with some more."""
+    more = np.bincount(rows, weights=repeat, minlength=len(times)).astype(np.int64)
+    more[: len(times)] += times
+    return more
 
 
 def _sum_over_steps(time: AttentionTime, decodes: IntArray, context: IntArray, repeat: IntArray) -> int:
     """Ticks of one layer's decode attention over all rows: step i of a row reads context + i * decodes tokens."""
+    keep = decodes > 0
+    decodes, context, repeat = decodes[keep], context[keep], repeat[keep]
+    distinct, which = np.unique(decodes, return_inverse=True)
+    pieces = [time.decodes.pieces(count) for count in distinct.tolist()]
+    longest = max(map(len, pieces), default=0)
     total = 0
-    for count in np.unique(decodes[decodes > 0]).tolist():
-        rows = decodes == count
-        first, steps = context[rows], repeat[rows]
-        before = np.zeros_like(steps)
-        for until, base, slope in time.decodes.pieces(count):
-            upto = np.clip((until - first) // count + 1, before, steps)
-            read = (upto - before) * first + count * ((upto * (upto - 1) - before * (before - 1)) // 2)
-            total += base * int((upto - before).sum()) + slope * int(read.sum())
-            before = upto
+    before = np.zeros_like(repeat)
+    for piece in range(longest):
+        until, base, slope = np.array([each[min(piece, len(each) - 1)] for each in pieces]).T
+        upto = np.clip((until[which] - context) // decodes + 1, before, repeat)
+        steps = upto - before
+        read = steps * context + decodes * ((upto * (upto - 1) - before * (before - 1)) // 2)
+        total += int((base[which] * steps + slope[which] * read).sum())
+        before = upto
     return total

@@ -91,14 +91,20 @@ def modelled_step_cost(scenario: "Scenario") -> ModelledStepCost:
     mode = "none" if engine.enforce_eager else engine.cuda_graph.mode
     return ModelledStepCost(
         build_forward(
-            scenario.model, gpu, scenario.cluster.tensor_parallel, measured=cost_level(scenario) == "kernels"
+            scenario.model,
+            gpu,
+            scenario.cluster.tensor_parallel,
+            measured=cost_level(scenario) == "kernels",
+            sorts_logits=scenario.cost.sampling == "top_p",
         ),
         graph_policy(mode, engine.cuda_graph.capture_sizes, engine.max_num_seqs),
         host_ticks(scenario.cost.host, asynchronous=engine.async_scheduling),
     )
 
 
-def build_forward(model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, *, measured: bool = False) -> Forward:
+def build_forward(
+    model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, *, measured: bool = False, sorts_logits: bool = False
+) -> Forward:
     """Forward pass of a model on one of `tensor_parallel` GPUs, from the kernels that were `measured` on it or from its
     efficiencies.
 
@@ -108,7 +114,9 @@ def build_forward(model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, *, measu
     launch = LaunchTicks(to_ticks(gpu.launch.kernel), to_ticks(gpu.launch.graph))
     tables = _tables(gpu) if measured else None
     try:
-        shape = forward_shape(model, sharding(gpu, tensor_parallel, tables, model.weight_dtype))
+        shape = forward_shape(
+            model, sharding(gpu, tensor_parallel, tables, model.weight_dtype), sorts_logits=sorts_logits
+        )
         return Forward(shape, Device.of(gpu, tables), launch)
     except ValueError as error:
         raise ScenarioError(f"{model.name} on {gpu.name}: {error}") from None

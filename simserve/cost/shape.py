@@ -34,6 +34,12 @@ _LOGIT_BYTES = 8
 """fp32 logits are written and read once more. With its floor of 25 us this is the measured sampler of 128 and 256 rows
 of 128,256 logits: 109 and 311 us on RTX 4090, 64 and 164 us on RTX PRO 6000 (vLLM 0.19, LLMServingSim, MIT)."""
 
+_SORT_BYTES = 200
+"""Bytes that top-p or top-k sampling moves per logit: vLLM sorts the fp32 logits of each row with their indices (radix
+passes over keys and values), then softmax, cumulative sum, mask and scatter. Estimated from 36 runs of vLLM 0.15 on
+H100 (inference-sim), whose steps grow with the batch where the model's generation_config sets top_p (Llama 2 and 3,
+Qwen3) and do not where it sets none (CodeLlama, Mixtral)."""
+
 _MEASURED_HEAD = 128
 """Elements of a head in the measured tables of attention."""
 
@@ -99,16 +105,17 @@ class Sharding(NamedTuple):
         raise ValueError(f"no peak FLOP/s for {weight_dtype} weights with {activation_dtype} activations")
 
 
-def forward_shape(model: ModelSpec, sharding: Sharding) -> ForwardShape:
-    """Operators of one forward pass of `model` on one GPU of `sharding`.
+def forward_shape(model: ModelSpec, sharding: Sharding, *, sorts_logits: bool = False) -> ForwardShape:
+    """Operators of one forward pass of `model` on one GPU of `sharding`; `sorts_logits`: tokens are drawn by top-p.
 
     Weights stated by the user (`weight_bytes`) are spread over all GEMMs in proportion: one pass over a dense model
     then reads exactly the stated bytes.
     """
-    shape = _Builder(model, sharding).forward()
+    shape = _Builder(model, sharding, sorts_logits=sorts_logits).forward()
     if model.given_weight_bytes is None:
         return shape
-    return _Builder(model, sharding, model.given_weight_bytes / sharding.ranks / _gemm_bytes(shape)).forward()
+    scale = model.given_weight_bytes / sharding.ranks / _gemm_bytes(shape)
+    return _Builder(model, sharding, scale, sorts_logits=sorts_logits).forward()
 
 
 def _gemm_bytes(shape: ForwardShape) -> float:
@@ -125,8 +132,9 @@ def _gemm_bytes(shape: ForwardShape) -> float:
 class _Builder:
     """Writes down the operators of one model on one GPU."""
 
-    def __init__(self, model: ModelSpec, sharding: Sharding, scale: float = 1.0) -> None:
+    def __init__(self, model: ModelSpec, sharding: Sharding, scale: float = 1.0, *, sorts_logits: bool = False) -> None:
         self.model = model
+        self.sorts_logits = sorts_logits
         self.sharding = sharding
         self.scale = scale
         self.act = bytes_per_element(model.activation_dtype)
@@ -142,6 +150,8 @@ class _Builder:
         if self.sharding.all_gather is not None:
             head.append(Collective("logits_gather", model.vocab_size * self.act, self.sharding.all_gather))
         head.append(Elementwise("sampler", model.vocab_size * (self.act + _LOGIT_BYTES), group="sampler"))
+        if self.sorts_logits:
+            head.append(Elementwise("top_p_sort", model.vocab_size * _SORT_BYTES, group="sampler"))
         norm = (Elementwise("final_norm", 4 * self.hidden * self.act),)
         return ForwardShape(embed, tuple(self._layer_groups()), norm, tuple(head))
 

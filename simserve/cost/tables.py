@@ -103,12 +103,13 @@ class Tables:
         name = self._experts_format(weights)
         if name is None:
             return None
-        if shape not in self._curves:
+        key = name, shape
+        if key not in self._curves:
             peak = self._measured.peak_flops.get(compute, self._measured.peak_flops["bf16"])
             balance = bytes_per_element(weights) * peak / self._measured.bandwidth
             curve = ExpertsTable(self._tables["moe"].sub(name)).curve(shape, balance)
-            self._curves[shape] = self._scaled(curve, compute)
-        return self._curves[shape]
+            self._curves[key] = self._scaled(curve, compute)
+        return self._curves[key]
 
     def has_experts(self, weights: str) -> bool:
         """Whether experts with such weights were measured."""
