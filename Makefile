@@ -22,7 +22,7 @@ SAME_AS_PLAIN := $(addprefix tests/test_,compiled.py fidelity.py exact.py skippi
 .PHONY: help run test test-compiled test-slow compiled bench bench-compiled clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 run: $(VENV)/ready ## simulate the quickstart scenario, write runs/quickstart
 	$(BIN)/simserve run scenarios/quickstart.yaml -o runs/quickstart --report --force
