@@ -13,7 +13,7 @@ from calibration.engine.weights import LayerWeights, Weights
 
 def logits(config: ModelConfig, weights: Weights, text: list[int]) -> Tensor:
     """Logits after each token of a text, (tokens, vocabulary)."""
-    x = weights.embedding[torch.tensor(text)]
+    x = weights.embedding[torch.tensor(text, device=weights.embedding.device)]
     for layer in weights.layers:
         x = x + attend(config, layer, rms_norm(x, layer.attention_norm, config.rms_norm_eps))
         h = rms_norm(x, layer.mlp_norm, config.rms_norm_eps) @ layer.gate_up.T
@@ -45,7 +45,7 @@ def attend(config: ModelConfig, layer: LayerWeights, x: Tensor) -> Tensor:
     qkv = (x @ layer.qkv.T).reshape(len(x), num_heads + 2 * num_kv_heads, head_dim)
     q, k, v = qkv.split_with_sizes([num_heads, num_kv_heads, num_kv_heads], dim=1)
     q, k = rotate(q, config.rope_theta), rotate(k, config.rope_theta)
-    hidden_pairs = torch.ones(len(x), len(x)).triu(1).bool()
+    hidden_pairs = torch.ones(len(x), len(x), device=x.device).triu(1).bool()
     heads = []
     for head in range(num_heads):
         shared = head * num_kv_heads // num_heads
@@ -56,7 +56,7 @@ def attend(config: ModelConfig, layer: LayerWeights, x: Tensor) -> Tensor:
 
 def rotate(x: Tensor, theta: float) -> Tensor:
     half = x.shape[-1] // 2
-    frequencies = theta ** (-torch.arange(half, dtype=torch.float64) / half)
-    angles = torch.arange(len(x))[:, None] * frequencies
+    frequencies = theta ** (-torch.arange(half, dtype=torch.float64, device=x.device) / half)
+    angles = torch.arange(len(x), device=x.device)[:, None] * frequencies
     turned = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angles), angles)[:, None]
     return torch.cat((turned.real, turned.imag), dim=-1).to(x.dtype)
