@@ -145,7 +145,7 @@ def test_a_kernel_bound_by_compute_is_slowed_once_copies_leave_it_less_than_it_m
     """gate_up over 2,048 tokens: 2 x 2,048 x 4,096 x 28,672 FLOPs at 1,000 TFLOP/s are 0.481 ms, in which it moves
     235 MB of weights and 134 MB of activations: 0.256 of 3 TB/s. Beside three copies as fast as HBM it gets a quarter.
     """
-    question = scenario("cluster.gpu=ideal-3tb")
+    question = scenario("cluster.gpu={base: ideal-3tb, l2_bytes: 0}")
     batch = [(2048, 0)], 0, 0, 1
     moved = 2 * (4096 * 28672 + 2048 * (4096 + 28672))
     compute = 2 * 2048 * 4096 * 28672 / 1e15
@@ -230,10 +230,54 @@ def test_records_are_those_of_steps_however_steps_are_launched(overrides: list[s
     assert_same_records(quickstart(8, *overrides))
 
 
-@given(scenarios(workload={"num_requests": 6}))
-@settings(max_examples=30)
+PREEMPTS_ITSELF = [
+    "workload.num_requests=40",
+    "engine.scheduling_policy=priority",
+    "engine.max_num_seqs=64",
+    "workload.arrivals={process: all_at_once}",
+    "workload.input={distribution: uniform, min: 1, max: 8}",
+    "workload.output=64",
+    "workload.max_tokens=100",
+    "engine.max_model_len=256",
+    "engine.max_num_batched_tokens=64",
+    "engine.block_size=1",
+    "engine.num_gpu_blocks=385",
+    "engine.scheduler_reserve_full_isl=false",
+]
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["run.max_time=0.05", "workload.arrivals={process: all_at_once}"],
+        ["run.max_time=0.0803", "workload.arrivals={process: all_at_once}"],
+        ["run.max_time=0.3003", "workload.arrivals={process: all_at_once}", "cost.host.per_step=20 ms"],
+        ["cost.constant_step=10 ms", "workload.arrivals={process: constant, rate: 100}"],
+        ["cost.constant_step=10 ms", "workload.arrivals={process: closed_loop, users: 3, think_time: 0}"],
+        ["engine.num_gpu_blocks=18", "engine.max_model_len=256", "workload.input=20", "engine.max_num_seqs=8"],
+        PREEMPTS_ITSELF,
+    ],
+    ids=["cut", "cut_later", "cut_slow_host", "ties", "waiting_users", "short_of_blocks", "preempts_itself"],
+)
+def test_records_are_those_of_steps_where_it_is_tight(asynchronous: bool, overrides: list[str]) -> None:
+    door = "{front_end_per_request: 0, front_end_per_token: 0, delivery: 0}"
+    question = scenario(
+        "workload.num_requests=30",
+        "workload.input=700",
+        "workload.output=20",
+        f"engine.async_scheduling={asynchronous}",
+        "model=llama-3.2-1b",
+        f"cost.host={door}",
+        *overrides,
+    )
+    assert_same_records(question)
+
+
+@given(scenarios())
+@settings(max_examples=40)
 def test_records_are_those_of_steps_in_any_small_scenario(question: Scenario) -> None:
-    if stepwise(question).meta["total_steps"] < 200:
+    if stepwise(question).meta["total_steps"] < 250:
         assert_same_records(question)
 
 

@@ -20,26 +20,26 @@ from simserve.engine.replica import Listener, Replica
 from simserve.engine.scheduler import Scheduler
 from simserve.engine.step_log import STEP_FIELDS
 
-_END, _TOKENS, _GPU_TIME = (STEP_FIELDS.index(name) for name in ("end", "first_token_time", "gpu_time"))
+_START, _END, _TOKENS, _GPU, _CPU = map(STEP_FIELDS.index, ("start", "end", "first_token_time", "gpu_time", "cpu_time"))
 _LATER = -1
-"""Stands in these columns until the tokens of the step are known."""
+"""Stands in the row of a step for what its end will tell."""
 
 
 class Flight:
-    """A step that was decided and whose tokens are not known yet.
+    """A step that was decided and whose tokens are not known yet, with its row for the step log."""
 
-    `row`: its row of the step log, to be written when its times are known. `cpu`: ticks of its work on the CPU. `done`:
-    set once it is launched.
-    """
+    __slots__ = ("done", "plan", "row")
 
-    __slots__ = ("cpu", "done", "plan", "row", "start")
-
-    def __init__(self, plan: StepPlan, start: int, cpu: int, row: list[int]) -> None:
+    def __init__(self, plan: StepPlan, row: list[int]) -> None:
         self.plan = plan
-        self.start = start
-        self.cpu = cpu
         self.row = row
         self.done: Event | None = None
+        """Of its last kernel; there once all of it is launched."""
+
+    @property
+    def cpu_done(self) -> int:
+        """When the CPU's work on it ends, unless the launch queue is full."""
+        return self.row[_START] + self.row[_CPU]
 
     @property
     def executed(self) -> Done | None:
@@ -67,10 +67,9 @@ class KernelReplica(Replica):
         while self._flights:
             flight = self._flights[0]
             time = self.cost.step(*_batch(flight.plan))
-            foreseen = Done(max(self._last.end + time.gpu, flight.start + time.latency), self._last.busy + time.gpu)
-            done = flight.executed or foreseen
-            known = max([done.end, *(each.start + each.cpu for each in self._flights if each is not flight)])
-            self._know_tokens(done, known)
+            end = max(self._last.end + time.gpu, flight.row[_START] + time.latency)
+            done = flight.executed or Done(end, self._last.busy + time.gpu)
+            self._know_tokens(done, max([done.end, *(later.cpu_done for later in list(self._flights)[1:])]))
 
     def _serve(self) -> Generator[Event, None, None]:
         env = self.env
@@ -84,8 +83,9 @@ class KernelReplica(Replica):
             plan = self.scheduler.schedule()
             if not plan.is_empty:
                 yield from self._compute(plan)
-            elif not self._flights:
-                self._stalled = not plan.preempted
+            else:
+                self._unwritten_preemptions += len(plan.preempted)
+                self._stalled = not (self._flights or plan.preempted)
             if len(self._flights) > (self._asynchronous and not plan.is_empty):
                 yield from self._wait_for_tokens()
 
@@ -96,13 +96,14 @@ class KernelReplica(Replica):
         """The engine core's work on a step: prepare it, launch it, and what it does afterwards."""
         env, scheduler, log = self.env, self.scheduler, self.log
         spelled = spell_out(self.cost, _batch(plan))
-        start = int(env.now)
+        preempted = len(plan.preempted) + self._unwritten_preemptions
         row = [
-            *(1, start, _LATER, _LATER, 0, 0, plan.num_prefill_tokens, plan.num_decodes, plan.context),
-            *(len(scheduler.running), len(scheduler.waiting), scheduler.pool.num_free, len(plan.preempted)),
+            *(1, int(env.now), _LATER, _LATER, 0, 0, plan.num_prefill_tokens, plan.num_decodes, plan.context),
+            *(len(scheduler.running), len(scheduler.waiting), scheduler.pool.num_free, preempted),
             *(_LATER, spelled.cpu, spelled.padded),
         ]
-        flight = Flight(plan, start, spelled.cpu, row)
+        self._unwritten_preemptions = 0
+        flight = Flight(plan, row)
         self._flights.append(flight)
         for request, step_before in plan.gaps:
             log.gaps.fromlist([int(request.id), step_before, plan.index])
@@ -124,9 +125,8 @@ class KernelReplica(Replica):
     def _know_tokens(self, done: Done, known: int) -> None:
         """The tokens of the oldest step are known."""
         flight = self._flights.popleft()
-        row = flight.row
-        row[_END], row[_TOKENS], row[_GPU_TIME] = done.end, known, done.busy - self._last.busy
-        self.log.add_step(row)
+        flight.row[_END], flight.row[_TOKENS], flight.row[_GPU] = done.end, known, done.busy - self._last.busy
+        self.log.add_step(flight.row)
         self._last = done
         self._complete(flight.plan, known)
 
