@@ -280,3 +280,15 @@ def test_graphs_of_a_step_are_those_of_vllm() -> None:
     assert only.choose(5, decode_only=True) == (GraphMode.FULL, 8)
     assert only.choose(5, decode_only=False) == (GraphMode.NONE, 5)
     assert graph_policy("none", sizes, 32).choose(1, decode_only=True) == (GraphMode.NONE, 1)
+
+
+def test_top_p_sorts_the_logits_of_every_sampled_row() -> None:
+    model, gpu = find_model("llama-3.1-8b"), find_gpu("h100-sxm-80gb")
+    greedy, sorting = (build_forward(model, gpu, 1, sorts_logits=each) for each in (False, True))
+    more = set(sorting.shape.head) - set(greedy.shape.head)
+    assert [operator.name for operator in more] == ["top_p_sort"]
+    rows = np.array([32, 64, 128])
+    ticks = sorting.head(rows).gpu - greedy.head(rows).gpu
+    # 200 bytes a logit at 0.8 x 3.35 TB/s are 9.6 us a row, but for the 50 MB that L2 holds.
+    assert (ticks[2] - ticks[1]) / 64 / 1e7 == pytest.approx(200 * 128256 / (0.8 * 3.35e6), rel=1e-3)
+    assert ticks[0] > 0

@@ -13,6 +13,9 @@ class CostSpec(Strict):
     level: Literal["auto", "datasheet", "kernels", "calibrated"] = "auto"
     constant_step: PositiveSeconds | None = None
     """Every step takes this long, whatever its batch: for theory."""
+    sampling: Literal["greedy", "top_p"] = "greedy"
+    """How requests choose a token: `greedy` (temperature 0), or `top_p`, which sorts the logits of every sequence in
+    every step; top-k does too. Many models ask for it in their generation_config, which vLLM follows."""
     host: HostSpec
     """CPU time of engine and front end: the profile's, except what the scenario states here."""
 

@@ -61,6 +61,12 @@ def stack_of(version: str, source: str) -> Stack:
     return next(stack for stack in stacks() if stack.matches(version, source))
 
 
+def samples_top_p(source: str, model: str) -> bool:
+    """Whether requests of that load generator to that model of the catalogue draw tokens by top-p or top-k."""
+    document = _document()
+    return any(part in source for part in document["leaves_sampling"]) and model in document["samples_top_p"]
+
+
 def family(gpu: str) -> str:
     """GPU family of a profile's name, or the name itself."""
     families: Mapping[str, list[str]] = _document()["families"]

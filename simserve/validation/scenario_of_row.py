@@ -15,7 +15,7 @@ from simserve.spec.document import Document, Place
 from simserve.spec.engine import capture_sizes
 from simserve.spec.load import build_scenario
 from simserve.spec.scenario import Scenario
-from simserve.validation.engine_versions import Stack, gpu_of, stack_of
+from simserve.validation.engine_versions import Stack, gpu_of, samples_top_p, stack_of
 from simserve.validation.measured import MeasuredRun
 from simserve.validation.replay_benchmark import Recording, read_recording
 
@@ -75,8 +75,9 @@ def scenario_of_row(run: MeasuredRun, seed: int = 0) -> RowScenario:
     if recording is not None and (blocks := _logged_blocks(recording)):
         data["engine"]["num_gpu_blocks"] = blocks
     host = stack.host_of(run.text("gpu").lower(), run.count("tp") or 1)
-    if host:
-        data["cost"] = {"host": host}
+    data["cost"] = {"host": host} if host else {}
+    if samples_top_p(run.text("source"), data["model"]["config"]):
+        data["cost"]["sampling"] = "top_p"
     scenario = build_scenario(Document(data, {(): Place(f"row {run.name}")}))
     hits = "shared_prefix" in workload and scenario.engine.enable_prefix_caching
     return RowScenario(run, scenario, tuple(assumed), hits, warmup, recording)
