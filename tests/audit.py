@@ -34,7 +34,7 @@ class Account:
     lost: int = 0
     """Computed tokens that preemptions took away, less those found again."""
     preempted_at: int = -1
-    """Tokens that the replica had produced when the request was preempted last."""
+    """How far the replica had got when the request was preempted last."""
 
 
 class Audited(Scheduler):
@@ -59,8 +59,8 @@ class Audited(Scheduler):
             self.decoders.discard(request)
         for request in plan.preempted:
             account = self.accounts[request]
-            assert account.preempted_at < self.num_sampled, "preempted again before anyone gained a token"
-            account.preempted_at = self.num_sampled
+            assert account.preempted_at < self.progress(), "preempted again before anyone gained anything"
+            account.preempted_at = self.progress()
             account.lost += account.computed
             account.computed = account.hit = 0
         self.enter_decodes(plan, 1)
@@ -123,6 +123,13 @@ class Audited(Scheduler):
             if self.config.async_scheduling and request.output_len == request.max_tokens:
                 self.decoders.remove(request)
 
+    def progress(self) -> int:
+        """Tokens produced; or only computed, where prompts may be let in that do not fit as a whole: there requests can
+        take each other's blocks without any of them getting to its first token, in vLLM too."""
+        if self.config.scheduler_reserve_full_isl:
+            return self.num_sampled
+        return sum(account.paid for account in self.accounts.values())
+
     # -- the laws ------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -132,7 +139,7 @@ class Audited(Scheduler):
         here = {*waiting, *self.running}
         assert len(here) == len(waiting) + len(self.running), "a request is in two places"
         assert len(self.accounts) == len(here) + self.num_finished, "a request is lost"
-        assert len(self.running) <= self.config.max_num_seqs
+        assert len(self.running) <= (self.config.max_num_active_seqs or self.config.max_num_seqs)
         self.pool.check()
         size = self.config.block_size
         accounts = [self.accounts[request] for request in self.running]

@@ -39,7 +39,7 @@ def scenarios(draw: Draw, **fixed: Section) -> Scenario:
 def squeeze(engine: Section, workload: Section) -> None:
     """Many short prompts with long answers in a pool that holds hardly more than the longest request."""
     engine["num_gpu_blocks"] = engine["max_model_len"] // engine["block_size"] + 2
-    engine["max_num_seqs"] = 64
+    engine["max_num_seqs"], engine["max_num_active_seqs"] = 64, None
     longest = 120 if "sessions" in workload else engine["max_model_len"] // 2
     workload["input"] = {"distribution": "uniform", "min": 1, "max": 40}
     workload["output"] = {"distribution": "uniform", "min": longest // 4, "max": longest}
@@ -55,12 +55,14 @@ def engines(draw: Draw) -> Section:
     max_model_len = draw(st.sampled_from([256, 1024]))
     longest = max_model_len // block_size
     chunked = draw(st.sampled_from([True, True, True, False]))
+    seats = draw(st.sampled_from([1, 2, 8, 64]))
     spare = draw(st.sampled_from([0, 1, 5, longest // 8, longest // 2, 40 * longest]))
     return {
         "max_model_len": max_model_len,
         "block_size": block_size,
         "num_gpu_blocks": longest + 1 + spare,
-        "max_num_seqs": draw(st.sampled_from([1, 2, 8, 64])),
+        "max_num_seqs": seats,
+        "max_num_active_seqs": draw(st.sampled_from([None, None, None, (seats + 1) // 2])),
         "max_num_batched_tokens": draw(st.sampled_from([64, 256, 2048] if chunked else [1024, 2048])),
         "enable_chunked_prefill": chunked,
         "enable_prefix_caching": draw(st.sampled_from([True, True, False])),
@@ -86,7 +88,7 @@ def workloads(draw: Draw, max_model_len: int) -> Section:
         workload["max_tokens"] = 100
     if draw(st.integers(0, 2)) == 0:
         workload["classes"] = [{"name": "a", "share": 0.5}, {"name": "b", "share": 0.5, "priority": 3}]
-    if traffic != "chats" and draw(st.booleans()):
+    if draw(st.booleans()):
         workload["shared_prefix"] = {"groups": draw(st.sampled_from([1, 2])), "length": draw(st.sampled_from([20, 64]))}
     think_time = draw(st.sampled_from([0, 0, 0.01, 0.5]))
     if traffic == "closed_loop":
@@ -95,7 +97,7 @@ def workloads(draw: Draw, max_model_len: int) -> Section:
         return workload
     workload["arrivals"] = draw(open_arrivals())
     if traffic == "chats":
-        first_input = draw(st.sampled_from([1, 40]))
+        first_input = draw(st.sampled_from([1, 40, 80]))
         workload["sessions"] = {
             "turns": draw(st.sampled_from([2, 4])),
             "think_time": think_time,
