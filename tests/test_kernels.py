@@ -253,7 +253,7 @@ PREEMPTS_ITSELF = [
         ["run.max_time=0.05", "workload.arrivals={process: all_at_once}"],
         ["run.max_time=0.0803", "workload.arrivals={process: all_at_once}"],
         ["run.max_time=0.3003", "workload.arrivals={process: all_at_once}", "cost.host.per_step=20 ms"],
-        ["cost.constant_step=10 ms", "workload.arrivals={process: constant, rate: 100}"],
+        ["cost.constant_step=20 ms", "workload.arrivals={process: constant, rate: 100}"],
         ["cost.constant_step=10 ms", "workload.arrivals={process: closed_loop, users: 3, think_time: 0}"],
         ["engine.num_gpu_blocks=18", "engine.max_model_len=256", "workload.input=20", "engine.max_num_seqs=8"],
         PREEMPTS_ITSELF,
