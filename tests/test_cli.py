@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -158,15 +159,19 @@ def test_mistakes_end_with_exit_code_2_and_say_how_to_mend_them(small: str, argu
     assert message in refused(*arguments)
 
 
+def command_of(verb: Callable[..., None]) -> str:
+    return verb.__name__.replace("_", "-")
+
+
 def test_every_verb_explains_itself() -> None:
     for verbs in VERBS.values():
         for verb in verbs:
-            result = call(verb.__name__, "--help")
+            result = call(command_of(verb), "--help")
             assert result.exit_code == 0
             assert verb.__doc__ is not None
             assert verb.__doc__.split(".")[0].split(";")[0][:30] in re.sub(r"\s+", " ", result.stdout)
     overview = call("--help").stdout
-    assert all(verb.__name__ in overview for verbs in VERBS.values() for verb in verbs)
+    assert all(command_of(verb) in overview for verbs in VERBS.values() for verb in verbs)
 
 
 def test_examples_in_the_help_are_commands_that_parse(small: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +183,7 @@ def test_examples_in_the_help_are_commands_that_parse(small: str, monkeypatch: p
         for verb in verbs:
             for example in re.findall(r"Example: simserve (.*)", verb.__doc__ or ""):
                 name, scenario, *rest = example.split()
-                assert name == verb.__name__
+                assert name == command_of(verb)
                 assert all(word in call(name, "--help").stdout for word in rest if word.startswith("--"))
                 if name in {"run", "sweep", "capacity", "step", "memory"}:
                     load_scenario(scenario_path(scenario), [re.sub(r",.*", "", word) for word in rest if "=" in word])
@@ -320,6 +325,7 @@ def test_fidelity_ends_with_1_where_a_step_differs(small: str) -> None:
 def test_interrupt_ends_quietly_and_writes_nothing(small: str) -> None:
     code = (
         "import os, signal; from simserve.cli import main; import simserve.simulation as s\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background\n"
         "s.simulate = lambda *_: os.kill(os.getpid(), signal.SIGINT)\nmain()"
     )
     command = [sys.executable, "-c", code, "run", small, "-o", "out"]
