@@ -6,6 +6,7 @@ It knows nothing of requests: the engine hands it what the scheduler decided, a 
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from typing import Literal, NamedTuple
 
 import torch
@@ -109,6 +110,22 @@ class ModelRunner:
         sizes = {"num_blocks": cache.num_blocks, "block_size": cache.block_size, "vocab_size": self.model.vocab_size}
         return synthetic_batch(decodes, chunks, seed=seed, **sizes)
 
+    def warm_up(self) -> None:
+        """Run a few batches, so that no kernel is compiled or chosen for the first time while a step is timed.
+
+        A decode kernel is compiled once for each number of shares that it cuts a row's KV into, which depends on rows
+        and contexts: with Triton they double up to the largest that fit.
+        """
+        config, use_graphs = self.scheduler_config, self.use_graphs
+        self.use_graphs = False
+        most_blocks = self.cache.num_blocks - 1
+        most, longest = (config.max_num_seqs, config.max_model_len) if self.backend == "triton" else (2, 2)
+        for num_rows, context in product(_powers_of_two(most), _powers_of_two(longest)):
+            if num_rows * -(-context // self.cache.block_size) <= most_blocks:
+                self.run(self.synthetic_batch([context] * num_rows))
+        self.run(self.synthetic_batch([1], [(2, 1), (3, 0)]))
+        self.use_graphs = use_graphs
+
     def run(self, batch: Batch) -> RunnerOutput:
         """Execute a batch: its KV is in the cache then."""
         timer, began = self.timer, self.timer()
@@ -134,3 +151,7 @@ class ModelRunner:
             device = known - prepared
         times = StepTimes(0.0, prepared - began, launched - prepared, device, 0.0, known - began)
         return RunnerOutput(tokens, graph, times)
+
+
+def _powers_of_two(most: int) -> list[int]:
+    return [1 << exponent for exponent in range(most.bit_length())]

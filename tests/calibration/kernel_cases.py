@@ -134,6 +134,8 @@ def engine() -> None:
     model: ModelConfig = replace(MODEL, head_dim=64, num_layers=1)
     config = replace(CONFIG, max_num_batched_tokens=8)
     runner = ModelRunner(model, config, device=DEVICE, dtype="fp32", backend="triton", graph_sizes=(4,))
+    if ON_GPU:
+        runner.warm_up()
     traffic = Traffic(runner, config)
     for length in (3, 5, 20):
         traffic.add(length, output_len=4)

@@ -80,6 +80,18 @@ def test_an_engine_agrees_with_its_runner(runner: ModelRunner) -> None:
         Engine(runner).add(Request(0, 0, 5, 3, 3), [1, 2])
 
 
+def test_warming_up_changes_no_token(runner: ModelRunner) -> None:
+    engine = Engine(runner)
+    engine.add(Request(0, 0, 5, 3, 3), [1, 2, 3, 4, 5])
+    first = engine.step().tokens
+    again = ModelRunner(MODEL, CONFIG, dtype="fp32", graph_sizes=(2,))
+    again.warm_up()
+    assert again.use_graphs
+    engine = Engine(again)
+    engine.add(Request(0, 0, 5, 3, 3), [1, 2, 3, 4, 5])
+    assert list(engine.step().tokens.values()) == list(first.values())
+
+
 def test_an_empty_plan_takes_no_time(runner: ModelRunner) -> None:
     engine = Engine(runner)
     output = engine.execute(engine.scheduler.schedule())
