@@ -40,12 +40,12 @@ class DecodeTable:
         self._times = self._strictly(rising(rising(self._continued(times), 0), 1) * TICKS_PER_SECOND)
 
     def _continued(self, times: FloatArray) -> FloatArray:
-        """Times of contexts that were not measured, which grow with the context."""
-        axes = np.log(self._batches), np.log(self.lengths)
-        beyond = self.lengths > self._longest[:, None]
-        inside = np.exp(filled(np.log(times), axes))
-        last = np.array([row[self.lengths == longest][0] for row, longest in zip(inside, self._longest, strict=True)])
-        grown: FloatArray = np.where(beyond, last[:, None] * self.lengths / self._longest[:, None], inside)
+        """Times with those of longer contexts than measured, which go on as the last measured ones rise."""
+        grown = np.exp(filled(np.log(times), (np.log(self._batches), np.log(self.lengths))))
+        for row, longest in zip(grown, self._longest, strict=True):
+            last = int(np.searchsorted(self.lengths, longest))
+            rise = (row[last] - row[last - 1]) / (longest - self.lengths[last - 1])
+            row[last:] = row[last] + max(0.0, rise) * (self.lengths[last:] - longest)
         return grown
 
     def _strictly(self, ticks: FloatArray) -> FloatArray:
@@ -65,7 +65,6 @@ class DecodeTable:
         for start, until, low, high in zip(at, at[1:], heights, heights[1:], strict=False):
             slope = (high - low) // (until - start)
             pieces.append((until, low - slope * start, slope))
-        slope = heights[-1] // at[-1]
         pieces.append((2**62, heights[-1] - slope * at[-1], slope))
         return pieces
 
