@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import pytest
 
+from simserve.engine.config import SchedulerConfig
 from simserve.engine.instant import Clock
 from simserve.engine.plan import StepPlan
 from simserve.engine.request import Request
-from simserve.engine.scheduler import Scheduler, SchedulerConfig
+from simserve.engine.scheduler import Scheduler
 from simserve.simulation import Simulation
 from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario

@@ -4,7 +4,6 @@
 answers and steps often fall on one tick.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -13,12 +12,11 @@ from hypothesis import strategies as st
 from simserve.spec.load import parse_scenario
 from simserve.spec.scenario import Scenario
 
-Draw = Callable[..., Any]
 Section = dict[str, Any]
 
 
 @st.composite
-def scenarios(draw: Draw, **fixed: Section) -> Scenario:
+def scenarios(draw: st.DrawFn, **fixed: Section) -> Scenario:
     """Any scenario of a few requests; `fixed` sections replace keys of those drawn."""
     engine = draw(engines())
     workload = draw(workloads(engine["max_model_len"]))
@@ -31,7 +29,7 @@ def scenarios(draw: Draw, **fixed: Section) -> Scenario:
         "cost": draw(costs()),
         "run": draw(st.sampled_from([{}, {}, {}, {}, {}, {}, {"max_time": 0.1}, {"max_time": 2.0}])),
     }
-    question = {name: section | fixed.get(name, {}) for name, section in sections.items()}
+    question: Section = {name: section | fixed.get(name, {}) for name, section in sections.items()}
     question |= {"seed": draw(st.integers(0, 999)), "model": "llama-3.1-8b"}
     return parse_scenario(yaml.safe_dump(question))
 
@@ -49,7 +47,7 @@ def squeeze(engine: Section, workload: Section) -> None:
 
 
 @st.composite
-def engines(draw: Draw) -> Section:
+def engines(draw: st.DrawFn) -> Section:
     """Pools from the longest request alone to ample, a few seats or many."""
     block_size = draw(st.sampled_from([1, 4, 16, 16]))
     max_model_len = draw(st.sampled_from([256, 1024]))
@@ -76,7 +74,7 @@ def engines(draw: Draw) -> Section:
 
 
 @st.composite
-def workloads(draw: Draw, max_model_len: int) -> Section:
+def workloads(draw: st.DrawFn, max_model_len: int) -> Section:
     """Open traffic, users who wait for answers, or chats; some prompts are too long to be served."""
     workload = {
         "num_requests": draw(st.sampled_from([3, 10, 40])),
@@ -117,15 +115,13 @@ def lengths(longest: list[int]) -> st.SearchStrategy[Any]:
 def open_arrivals() -> st.SearchStrategy[Section]:
     """Processes that do not wait, from a request every two seconds to all at once."""
     rate = st.sampled_from([0.5, 5, 50, 500, 1000])
-    process = st.sampled_from(
-        [{"process": "poisson"}, {"process": "constant"}, {"process": "gamma", "burstiness": 0.3}]
-    )
-    timed = st.tuples(process, rate).map(lambda drawn: drawn[0] | {"rate": drawn[1]})
-    return timed | st.just({"process": "all_at_once"})
+    plain = st.fixed_dictionaries({"process": st.sampled_from(["poisson", "constant"]), "rate": rate})
+    bursts = st.fixed_dictionaries({"process": st.just("gamma"), "rate": rate, "burstiness": st.just(0.3)})
+    return plain | bursts | st.just({"process": "all_at_once"})
 
 
 @st.composite
-def clusters(draw: Draw) -> Section:
+def clusters(draw: st.DrawFn) -> Section:
     """One to three replicas behind any router."""
     return {
         "gpu": "h100-sxm-80gb",

@@ -4,7 +4,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 from scenario_text import scenario
 
 from simserve.simulation import simulate
@@ -34,4 +33,4 @@ def serve(rows: Sequence[tuple[float, int, int]], *overrides: str) -> Result:
 
 def milliseconds(result: Result, name: str) -> list[float]:
     """A column of times."""
-    return np.round(result.requests[name] * 1000, 9).tolist()
+    return [round(time * 1000, 9) for time in result.requests[name].tolist()]

@@ -14,7 +14,8 @@ Columns = dict[str, Column]
 
 def ticks(seconds: NDArray[Any]) -> Column:
     """The whole ticks that a column of seconds stands for; -1 where a thing did not happen."""
-    return np.nan_to_num(np.rint(seconds * TICKS_PER_SECOND), nan=-1).astype(np.int64)
+    whole: Column = np.nan_to_num(np.rint(seconds * TICKS_PER_SECOND), nan=-1).astype(np.int64)
+    return whole
 
 
 def single_steps(result: Result) -> Columns:
@@ -34,9 +35,10 @@ def single_steps(result: Result) -> Columns:
 
 def first_steps(result: Result) -> Column:
     """Index among all single steps of the first step of each row."""
-    return np.cumsum(result.steps["steps"]) - result.steps["steps"]
+    return last_steps(result) + 1 - result.steps["steps"]
 
 
 def last_steps(result: Result) -> Column:
     """Index among all single steps of the last step of each row."""
-    return np.cumsum(result.steps["steps"]) - 1
+    last: Column = np.cumsum(result.steps["steps"]) - 1
+    return last

@@ -13,9 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from simserve.cluster.prompts import Prompts
 from simserve.engine.block_pool import BlockPool, Piece, Run
+from simserve.engine.config import SchedulerConfig
 from simserve.engine.prefix import Branch
 from simserve.engine.request import FINISHED, PREFILLING, WAITING, Request
-from simserve.engine.scheduler import Scheduler, SchedulerConfig
+from simserve.engine.scheduler import Scheduler
 from simserve.validation.observation import num_cached_blocks
 from simserve.workload.columns import Workload
 

@@ -27,7 +27,7 @@ def column(requests: Any, name: str) -> Any:
 
 
 @given(scenarios())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_who_comes_by_the_clock_comes_when_the_workload_says(question: Scenario) -> None:
     """Arrivals do not depend on how the fleet does; what lies beyond the end of the run was never sent."""
     workload, requests = build_workload(question), simulate(question).requests

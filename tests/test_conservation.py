@@ -20,7 +20,7 @@ from simserve.spec.scenario import Scenario
 
 
 @given(scenarios())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_requests_tokens_and_blocks_are_conserved_after_every_event(question: Scenario) -> None:
     """The accountants' checks (tests/audit.py) stand in every event; what is left then are the totals."""
     audit = audited(question)

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from served import OFFLINE, SYNC, constant, serve
 
+from simserve.engine.config import SchedulerConfig
 from simserve.engine.prefix import ENDLESS, Branch
 from simserve.engine.request import Request
-from simserve.engine.scheduler import Scheduler, SchedulerConfig
+from simserve.engine.scheduler import Scheduler
 from simserve.report.summary import summarize
 from simserve.report.table import benchmark_table
 from simserve.simulation import simulate

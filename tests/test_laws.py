@@ -40,7 +40,7 @@ def of_replica(result: Result, index: int) -> dict[str, Any]:
 
 
 @given(scenarios())
-@settings(max_examples=60)
+@settings(max_examples=50)
 def test_gaps_between_tokens_fill_the_time_from_the_first_to_the_last(question: Scenario) -> None:
     """Over all completed requests: n - 1 gaps for n tokens, and their sum is finish - first_token, to the tick."""
     result = simulate(question)
@@ -55,7 +55,7 @@ def test_gaps_between_tokens_fill_the_time_from_the_first_to_the_last(question: 
 
 
 @given(scenarios(run={"max_time": None}))
-@settings(max_examples=60)
+@settings(max_examples=50)
 def test_every_run_ends_with_everyone_served_or_rejected(question: Scenario) -> None:
     """Rejected are exactly the prompts that leave no room for a token; the others get all their tokens."""
     requests = simulate(question).requests
@@ -71,7 +71,7 @@ def test_every_run_ends_with_everyone_served_or_rejected(question: Scenario) -> 
 
 
 @given(scenarios())
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_nothing_happens_before_its_cause(question: Scenario) -> None:
     """arrival <= engine_arrival <= scheduled <= first_token <= finish, as far as each came; and log times only rise."""
     result = simulate(question)
@@ -99,7 +99,7 @@ def assert_monotone(log: dict[str, Any]) -> None:
 
 
 @given(scenarios())
-@settings(max_examples=60)
+@settings(max_examples=50)
 def test_tokens_are_known_no_earlier_than_the_gpu_is_done(question: Scenario) -> None:
     result = simulate(question)
     last = np.cumsum(result.steps["steps"]) - 1
@@ -107,7 +107,7 @@ def test_tokens_are_known_no_earlier_than_the_gpu_is_done(question: Scenario) ->
 
 
 @given(scenarios(run=STEPWISE))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_the_engine_idles_only_while_nobody_is_there(question: Scenario) -> None:
     """Between the end of a step and the start of the next one, only an empty engine lets time pass: each request that
     reached it before has had its last token, and the next step starts when someone comes."""
@@ -181,7 +181,7 @@ def assert_same_records(one: Result, other: Result, *besides: str) -> None:
 
 
 @given(scenarios())
-@settings(max_examples=60)
+@settings(max_examples=50)
 def test_1032_run_is_replay(question: Scenario) -> None:
     """inference-sim#1032, #1184, #1201: the workload of a run, saved as a trace and replayed, leaves the same records.
 
@@ -248,7 +248,7 @@ def described(plan: Any, scheduler: Scheduler) -> Any:
 
 
 @given(scenarios(workload={"max_tokens": 150}), st.integers(1, 9), st.randoms(use_true_random=False))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_decisions_do_not_know_how_long_an_answer_will_be(question: Scenario, pace: int, random: Any) -> None:
     """Two workloads that differ in `output_len` alone are decided alike until somebody stops."""
     size = len(build_workload(question))

@@ -37,7 +37,8 @@ def expected_hits(result: Result, workload: Workload) -> list[int]:
     For requests that are served one after the other in a pool that never runs out. The last token of an answer has no
     KV, since it was never an input.
     """
-    block_size, hits = result.scenario.engine.block_size, []
+    block_size: int = result.scenario.engine.block_size
+    hits = []
     cached: dict[int, set[tuple[Token, ...]]] = {}
     for row, (prompt, answer) in enumerate(texts(workload)):
         known = cached.setdefault(int(result.requests["replica"][row]), set())
@@ -77,7 +78,7 @@ SHARED = {
     st.integers(0, 99),
     st.sampled_from([16, 2048]),
 )
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_hits_are_the_longest_common_prefix(
     kind: str, block_size: int, replicas: int, asynchronous: bool, seed: int, budget: int
 ) -> None:

@@ -25,7 +25,7 @@ MILLISECOND = 10**10
 
 
 @given(scenarios(run={"resolution": "steps"}, engine={"async_scheduling": False}))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_a_synchronous_step_follows_the_one_before(question: Scenario) -> None:
     """A_k = E_{k-1}, or when someone comes after that; E_k is no earlier than the kernels' time after A_k."""
     result = simulate(question)
@@ -35,7 +35,7 @@ def test_a_synchronous_step_follows_the_one_before(question: Scenario) -> None:
 
 
 @given(scenarios(run={"resolution": "steps"}, engine={"async_scheduling": True}))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_an_asynchronous_step_is_decided_while_the_one_before_runs(question: Scenario) -> None:
     """A_{k+1} = max(A_k + cpu_k, E_{k-1} + update), or later where nothing was left to decide: when the tokens of step
     k came back, or someone came. The GPU takes steps in order: E_k >= max(E_{k-1}, A_k) + gpu_k."""

@@ -1,6 +1,7 @@
 """Routers: who gets a request, by rule, and what that does to a fleet."""
 
 from collections import Counter
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenario_text import scenario
 
-from simserve.cluster.router import ROUTERS
+from simserve.cluster.router import ROUTERS, Router
 from simserve.simulation import simulate
 from simserve.spec.cluster import ClusterSpec
 from simserve.workload.streams import random_stream
@@ -24,12 +25,12 @@ class Load:
         return self.count
 
 
-def router(name: str, fleet: list[Load], seed: int = 0):
+def router(name: str, fleet: Any, seed: int = 0) -> Router:
     return ROUTERS[name](fleet, random_stream(seed, "router"))
 
 
 def test_there_is_a_router_for_each_name_of_the_scenario() -> None:
-    assert set(ROUTERS) == set(ClusterSpec.model_fields["router"].annotation.__args__)
+    assert set(ROUTERS) == set(get_args(ClusterSpec.model_fields["router"].annotation))
 
 
 @pytest.mark.parametrize("name", ROUTERS)

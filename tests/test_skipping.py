@@ -64,7 +64,7 @@ def assert_same_summary(runs: Result, steps: Result) -> None:
 
 
 @given(scenarios())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_runs_equal_steps(question: Scenario) -> None:
     assert_same(*both_ways(question))
 
