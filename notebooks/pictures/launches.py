@@ -1,6 +1,6 @@
 """Draws launches.png beside this file: `python notebooks/pictures/launches.py`.
 
-One decode step of one user, launched kernel by kernel and as a CUDA graph, and of 32 users as a CUDA graph.
+One decode step of one user, launched kernel by kernel and as a CUDA graph, and of 64 users as a CUDA graph.
 """
 
 from pathlib import Path
@@ -12,11 +12,11 @@ from simserve.spec.timeline import StepTimeline
 
 SCENARIO = """
 name: a decode step
-model: gpt-oss-20b
-workload: {arrivals: {process: all_at_once}, input: 1024, output: 2, num_requests: 1}
+model: qwen3-0.6b
+workload: {arrivals: {process: all_at_once}, input: 2048, output: 2, num_requests: 1}
 cluster: {gpu: b200-sxm-180gb}
 """
-CONTEXT = 1024
+CONTEXT = 2048
 WINDOW = 180e-6
 
 
@@ -39,7 +39,7 @@ def main() -> None:
     steps = {
         "Launch-bound: one user, eager": decode_step(1, eager=True),
         "The same step as a CUDA graph": decode_step(1, eager=False),
-        "Bandwidth-bound: 32 users": decode_step(32, eager=False),
+        "Bandwidth-bound: 64 users": decode_step(64, eager=False),
     }
     titles = [title(what, step) for what, step in steps.items()]
     svg, _ = save_figure(launches_plot(list(steps.values()), titles, WINDOW), Path(__file__).with_suffix(""))

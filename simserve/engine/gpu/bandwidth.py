@@ -1,19 +1,21 @@
 """HBM bandwidth as a resource: the running kernel and the copies beside it use it at the same time.
 
-Whoever moves bytes demands the share of the bandwidth that it would use alone. While the demands fit, all run at full
-speed; otherwise the bandwidth is divided max-min fairly (nobody gets more than it demands, those who want more get
-equal shares), and who gets less than it demands slows down in proportion. Ends are timed again whenever somebody comes
+Everybody demands the share of the bandwidth that its bytes take when it is alone. While the demands fit, all run at
+full speed. Otherwise the bandwidth is divided max-min fairly: nobody gets more than it demands, those who want more get
+equal shares, and who gets less than it demands slows down in proportion. Ends are timed again whenever somebody comes
 or goes. Shares are whole parts of `WHOLE` and work is counted in ticks times such parts, so that nothing is lost to
 rounding, and a kernel that nobody disturbs takes exactly its ticks.
 """
 
+from math import ceil
+from operator import itemgetter
 from typing import Final
 
 from simpy import Environment
 from simpy.events import NORMAL
 
 from simserve.cost.operators import Kernel
-from simserve.engine.gpu.trace import Trace
+from simserve.engine.gpu.trace import COPY, Trace
 from simserve.engine.instant import Due
 from simserve.spec.ticks import TICKS_PER_SECOND
 
@@ -26,12 +28,11 @@ class Flow:
     end moves.
     """
 
-    __slots__ = ("_left", "_since", "demand", "end", "kernel", "share", "speed")
+    __slots__ = ("_left", "_since", "end", "kernel", "speed")
 
     def __init__(self, kernel: Kernel, end: Due, since: int) -> None:
         self.kernel = kernel
         self.end = end
-        self.demand = self.share = 0
         self.speed = WHOLE
         self._left = kernel.ticks * WHOLE
         self._since = since
@@ -39,17 +40,6 @@ class Flow:
     def left_at(self, now: int) -> int:
         """Work that is left, in ticks times parts of `WHOLE`."""
         return max(0, self._left - (now - self._since) * self.speed)
-
-    def moved_at(self, now: int) -> float:
-        """Bytes moved so far."""
-        if not self.kernel.ticks:
-            return self.kernel.bytes
-        return self.kernel.bytes * (1.0 - self.left_at(now) / (self.kernel.ticks * WHOLE))
-
-    def rate(self) -> float:
-        """Bytes per second at present."""
-        ticks = self.kernel.ticks
-        return self.kernel.bytes / ticks * TICKS_PER_SECOND * (self.speed / WHOLE) if ticks else 0.0
 
     def run_at(self, speed: int, env: Environment) -> None:
         """Go on with another speed, and end when that lets it."""
@@ -67,7 +57,6 @@ class Bandwidth:
         self._env = env
         self._trace = trace
         self._flows: list[Flow] = []
-        self._bytes_finished = 0.0
 
     def start(self, kernel: Kernel) -> Flow:
         """A kernel or copy begins now."""
@@ -78,44 +67,41 @@ class Bandwidth:
         if len(flows) > 1:
             self._share()
         if self._trace is not None:
-            self._trace.level(now, flows)
+            self._note(self._trace)
         return flow
 
     def stop(self, flow: Flow) -> None:
         """A flow has ended."""
         self._flows.remove(flow)
-        self._bytes_finished += flow.kernel.bytes
         if self._flows:
             self._share()
         if self._trace is not None:
-            self._trace.level(int(self._env.now), self._flows)
-
-    def bytes_moved(self) -> float:
-        """Bytes that all flows together have moved up to now."""
-        now = int(self._env.now)
-        return self._bytes_finished + sum(flow.moved_at(now) for flow in self._flows)
+            self._note(self._trace)
 
     def demand(self, kernel: Kernel) -> int:
-        """Share of the bandwidth that a kernel uses when it is alone.
-
-        What memory binds holds all of it, however little of the peak it reaches: nothing else could run beside it for
-        free. What something else binds holds what its bytes take at the peak.
-        """
-        if kernel.bound == "memory":
-            return WHOLE
-        if not kernel.bytes:
+        """Share of the bandwidth that a kernel uses when it is alone; what it moves beyond all of it comes from L2."""
+        if not kernel.ticks:
             return 0
-        ticks = kernel.bytes / self.rate * TICKS_PER_SECOND
-        return min(WHOLE, int(ticks / kernel.ticks * WHOLE) + 1) if kernel.ticks else WHOLE
+        return min(WHOLE, ceil(kernel.bytes / self.rate * TICKS_PER_SECOND / kernel.ticks * WHOLE))
 
     def _share(self) -> None:
         """Divide the bandwidth anew: the least demand first, each at most an equal part of what is left."""
         left, waiting = WHOLE, len(self._flows)
-        for flow in self._flows:
-            flow.demand = self.demand(flow.kernel)
-        for flow in sorted(self._flows, key=lambda each: each.demand):
-            flow.share = min(flow.demand, left // waiting)
-            left, waiting = left - flow.share, waiting - 1
-            speed = WHOLE if flow.share == flow.demand else flow.share * WHOLE // flow.demand
+        demands = sorted(((self.demand(flow.kernel), flow) for flow in self._flows), key=itemgetter(0))
+        for demand, flow in demands:
+            share = min(demand, left // waiting)
+            left, waiting = left - share, waiting - 1
+            speed = WHOLE if share == demand else share * WHOLE // demand
             if speed != flow.speed:
                 flow.run_at(speed, self._env)
+
+    def _note(self, trace: Trace) -> None:
+        """Write down the bytes per second of kernels and of copies."""
+        kernels = copies = 0.0
+        for flow in self._flows:
+            use = self.rate * self.demand(flow.kernel) / WHOLE * flow.speed / WHOLE
+            if flow.kernel.group == COPY:
+                copies += use
+            else:
+                kernels += use
+        trace.level(int(self._env.now), kernels, copies)

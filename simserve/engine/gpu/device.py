@@ -14,6 +14,7 @@ from simserve.cost.kernels import StepLaunch
 from simserve.cost.operators import Kernel
 from simserve.engine.gpu.bandwidth import Bandwidth
 from simserve.engine.gpu.trace import COPY, Trace
+from simserve.spec.hardware import GpuSpec
 from simserve.spec.ticks import TICKS_PER_SECOND
 
 LAUNCH_QUEUE_DEPTH: Final = 1024
@@ -29,20 +30,23 @@ class Done(NamedTuple):
 
 
 class Gpu:
-    """Launch queue, stream and HBM of one GPU. `trace` writes down all they do."""
+    """Launch queue, stream and HBM of one GPU. `bandwidth`: what there is to share. `trace` writes down all they do."""
 
     def __init__(
-        self,
-        env: Environment,
-        hbm_bandwidth: float,
-        queue_depth: int = LAUNCH_QUEUE_DEPTH,
-        trace: Trace | None = None,
+        self, env: Environment, bandwidth: float, queue_depth: int = LAUNCH_QUEUE_DEPTH, trace: Trace | None = None
     ) -> None:
         self.env = env
-        self.hbm = Bandwidth(env, hbm_bandwidth, trace)
+        self.hbm = Bandwidth(env, bandwidth, trace)
         self._queue = Store(env, capacity=queue_depth)
         self._trace = trace
         env.process(self._stream())
+
+    @classmethod
+    def of(cls, env: Environment, spec: GpuSpec, trace: Trace | None = None) -> "Gpu":
+        """The GPU of a profile. What its best streaming kernels reach of the peak is all that there is to share."""
+        shares = spec.efficiency
+        reached = max(shares.hbm_decode_attention, shares.hbm_elementwise, *shares.hbm_gemm.values())
+        return cls(env, spec.hbm_bandwidth * reached, trace=trace)
 
     def launch(self, launches: Sequence[StepLaunch]) -> Generator[Event, None, Event]:
         """A CPU issues launches, one after the other; it waits while the queue is full.

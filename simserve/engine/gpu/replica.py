@@ -69,7 +69,8 @@ class KernelReplica(Replica):
             time = self.cost.step(*_batch(flight.plan))
             end = max(self._last.end + time.gpu, flight.row[_START] + time.latency)
             done = flight.executed or Done(end, self._last.busy + time.gpu)
-            self._know_tokens(done, max([done.end, *(later.cpu_done for later in list(self._flights)[1:])]))
+            ready = self._last.end + self.cost.update if self._asynchronous else done.end
+            self._know_tokens(done, max(done.end, ready, self._flights[-1].cpu_done))
 
     def _serve(self) -> Generator[Event, None, None]:
         env = self.env

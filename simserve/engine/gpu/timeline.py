@@ -46,7 +46,7 @@ def step_timeline(
     cost = build_step_cost(scenario)
     spelled = spell_out(cost, Batch(chunks, num_decodes, context, num_sampled))
     clock, trace = Clock(), Trace()
-    gpu = Gpu(clock, scenario.cluster.gpu.hbm_bandwidth, trace=trace)
+    gpu = Gpu.of(clock, scenario.cluster.gpu, trace)
     host: list[Span] = []
     clock.process(_engine_core(gpu, spelled, host))
     for copy in copies:
@@ -58,7 +58,7 @@ def step_timeline(
         name=f"{scenario.model.name} on {scenario.cluster.gpu.name}: {_describe(chunks, num_decodes, context)}",
         time=to_seconds(trace.kernels[-1][2]),
         graph=mode,
-        hbm_bandwidth=gpu.hbm.rate,
+        hbm_bandwidth=scenario.cluster.gpu.hbm_bandwidth,
         host=tuple(host),
         launches=tuple(starmap(_span, trace.launches)),
         kernels=tuple(map(_kernel_span, trace.kernels, launch_of)),

@@ -1,12 +1,11 @@
 """What a GPU did, written down as it happens: for timelines; a simulation of many steps leaves it away."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Final
 
 from simserve.cost.operators import Kernel
 
-if TYPE_CHECKING:
-    from simserve.engine.gpu.bandwidth import Flow
+COPY: Final = "copy"
+"""Group of what is copied beside the stream."""
 
 
 class Trace:
@@ -21,13 +20,8 @@ class Trace:
         self.copies: list[tuple[Kernel, int, int]] = []
         self.levels: list[tuple[int, float, float]] = []
 
-    def level(self, at: int, flows: "Sequence[Flow]") -> None:
-        """From tick `at` on these use the bandwidth; what was said of the same tick before does not count."""
+    def level(self, at: int, kernels: float, copies: float) -> None:
+        """From tick `at` on they use so much; what was said of the same tick before does not count."""
         if self.levels and self.levels[-1][0] == at:
             self.levels.pop()
-        copies = sum(flow.rate() for flow in flows if flow.kernel.group == COPY)
-        self.levels.append((at, sum(flow.rate() for flow in flows) - copies, copies))
-
-
-COPY = "copy"
-"""Group of what is copied beside the stream."""
+        self.levels.append((at, kernels, copies))

@@ -34,14 +34,14 @@ def launches_plot(timelines: Sequence[StepTimeline], titles: Sequence[str], wind
         _draw(axes, timeline, window)
         axes.set_title(title)
     panels[-1].set(xlabel="µs after the first launch", xlim=(0, window * 1e6))
-    legend_below(fig, list(_legend(timelines)))
+    legend_below(fig, list(_legend(timelines, window)))
     return fig
 
 
 def _draw(axes: "Axes", timeline: StepTimeline, window: float) -> None:
     start = timeline.launches[0].start
     for lane, spans in ((_CPU, timeline.launches), (_GPU, timeline.kernels)):
-        seen = [span for span in spans if span.start < start + window]
+        seen = _seen(spans, timeline, window)
         left = np.array([span.start - start for span in seen]) * 1e6
         width = np.array([span.end - span.start for span in seen]) * 1e6
         colours = [BOUNDS[span.bound][0] if span.bound else GREY for span in seen]
@@ -61,6 +61,10 @@ def _draw(axes: "Axes", timeline: StepTimeline, window: float) -> None:
     axes.spines["left"].set_visible(False)
 
 
+def _seen(spans: Sequence[Span], timeline: StepTimeline, window: float) -> list[Span]:
+    return [span for span in spans if span.start < timeline.launches[0].start + window]
+
+
 def _label(axes: "Axes", kernel: Span, start: float, window: float) -> None:
     """The name of a kernel on its box, where there is room for it."""
     name = kernel.name.replace("_", " ")
@@ -70,10 +74,10 @@ def _label(axes: "Axes", kernel: Span, start: float, window: float) -> None:
     axes.text(middle * 1e6, _GPU, name, size=6, color="white", ha="center", va="center")
 
 
-def _legend(timelines: Sequence[StepTimeline]) -> "Iterator[Artist]":
+def _legend(timelines: Sequence[StepTimeline], window: float) -> "Iterator[Artist]":
     from matplotlib.patches import Patch
 
-    met = {kernel.bound for timeline in timelines for kernel in timeline.kernels}
+    met = {kernel.bound for timeline in timelines for kernel in _seen(timeline.kernels, timeline, window)}
     yield Patch(color=GREY, label="one launch")
     for bound, (colour, label) in BOUNDS.items():
         if bound in met:
