@@ -14,7 +14,7 @@ import numpy as np
 from simserve.cost.attention_tables import AttentionHeads, DecodeTable, PrefillTable
 from simserve.cost.curve import FloatArray
 from simserve.cost.gemm_table import ExpertsShape, ExpertsTable, GemmTable, RowCurve
-from simserve.cost.grid import Table, read_table
+from simserve.cost.grid import Table, read_table, rising
 from simserve.spec import resources
 from simserve.spec.catalogue import find_gpu
 from simserve.spec.dtypes import bytes_per_element
@@ -40,6 +40,10 @@ _EXPERT_FORMATS = {
 }
 """Weights of experts -> measured formats, the faster kernel first."""
 
+_NATIVE_FP4 = ("nvfp4", "mxfp4")
+"""The same for mxfp4 on data-centre Blackwell, where vLLM multiplies it with 8-bit activations in FlashInfer's kernels,
+at the rate of fp8. Of these only nvfp4 was measured; `mxfp4` are kernels that widen weights to 16 bits first."""
+
 
 class Rates(NamedTuple):
     """HBM bandwidth and peaks of a card, by which the times of another are scaled."""
@@ -62,8 +66,9 @@ class Rates(NamedTuple):
 class Tables:
     """Tables of one card, read for a card that is the same or differs from it in its rates."""
 
-    def __init__(self, folder: Path, measured: Rates, own: Rates) -> None:
+    def __init__(self, folder: Path, measured: Rates, own: Rates, *, native_fp4: bool = False) -> None:
         self._measured, self._own = measured, own
+        self._expert_formats = _EXPERT_FORMATS | ({"mxfp4": _NATIVE_FP4} if native_fp4 else {})
         self._tables = _read_folder(folder)
         self._gemms: dict[str, GemmTable] = {}
         self._curves: dict[object, RowCurve] = {}
@@ -105,11 +110,17 @@ class Tables:
             return None
         key = name, shape
         if key not in self._curves:
-            peak = self._measured.peak_flops.get(compute, self._measured.peak_flops["bf16"])
-            balance = bytes_per_element(weights) * peak / self._measured.bandwidth
-            curve = ExpertsTable(self._tables["moe"].sub(name)).curve(shape, balance)
+            is_native = (weights, name) == ("mxfp4", "nvfp4")
+            balance = self._balance(weights, "fp8" if is_native else compute)
+            measured = self._balance(weights, name) if is_native else balance
+            curve = ExpertsTable(self._tables["moe"].sub(name)).curve(shape, balance, measured)
             self._curves[key] = self._scaled(curve, compute)
         return self._curves[key]
+
+    def _balance(self, weights: str, compute: str) -> float:
+        """FLOPs that the measured card computes while it reads one weight."""
+        peak = self._measured.peak_flops.get(compute, self._measured.peak_flops["bf16"])
+        return bytes_per_element(weights) * peak / self._measured.bandwidth
 
     def has_experts(self, weights: str) -> bool:
         """Whether experts with such weights were measured."""
@@ -132,7 +143,9 @@ class Tables:
         row = table.rows.get(("all_reduce", str(ranks))) if table else None
         if table is None or row is None:
             return None
-        return {int(size): float(time) for size, time in zip(table.sizes, row, strict=True) if time > 0}
+        known = ~np.isnan(row)
+        times = rising(row[known]).tolist()
+        return {int(size): time for size, time in zip(table.sizes[known], times, strict=True)}
 
     def _scaled(self, curve: RowCurve, dtype: str) -> RowCurve:
         if self._own == self._measured:
@@ -151,7 +164,7 @@ class Tables:
     def _experts_format(self, weights: str) -> str | None:
         table = self._tables.get("moe")
         known = {key[0] for key in table.rows} if table else set()
-        return next((name for name in _EXPERT_FORMATS.get(weights, ()) if name in known), None)
+        return next((name for name in self._expert_formats.get(weights, ()) if name in known), None)
 
 
 @cache
@@ -166,4 +179,5 @@ def tables_of(gpu: GpuSpec) -> Tables | None:
     profile = resources.find("hardware_profiles", f"{gpu.tables}/profile.yaml")
     if profile is None:
         raise ValueError(f"tables: no profile {gpu.tables!r} whose tables these could be")
-    return Tables(profile.parent, Rates.of(find_gpu(gpu.tables)), Rates.of(gpu))
+    own = Rates.of(gpu)
+    return Tables(profile.parent, Rates.of(find_gpu(gpu.tables)), own, native_fp4=gpu.is_datacenter_blackwell)
