@@ -21,6 +21,10 @@ def table(
     ] = None,
     tier: Annotated[str | None, typer.Option("--tier", metavar="A|B|C", help="Take rows of this tier only.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Take the first N rows.")] = None,
+    left_out: Annotated[
+        bool,
+        typer.Option("--left-out", help="Simulate again with host times from other GPUs, models and TP than a row's."),
+    ] = False,
     workers: Workers = None,
 ) -> None:
     """Simulate every run of a table and print predicted against measured.
@@ -30,8 +34,8 @@ def table(
     Example: simserve validate table runs.csv --tier A --json errors.json --plot errors
     """
     from simserve.planning.executor import default_workers, open_executor
-    from simserve.validation.printing import print_report, save_pictures
-    from simserve.validation.table import chosen_rows, validate_table, write_json
+    from simserve.validation.printing import print_left_out, print_report, save_pictures
+    from simserve.validation.table import chosen_rows, left_out_table, validate_table, write_json
 
     for path in (json, plot):
         if path is not None and not path.absolute().parent.is_dir():
@@ -42,7 +46,10 @@ def table(
         open_executor(workers or default_workers(len(rows))) as executor,
     ):
         report = validate_table(rows, executor, progress)
+        again = left_out_table(report.predictions, executor, progress) if left_out else None
     print_report(report, results_console())
+    if again is not None:
+        print_left_out(report, again, results_console())
     if json is not None:
         write_json(report, json)
         say(f"wrote {json}")

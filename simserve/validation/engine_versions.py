@@ -25,6 +25,8 @@ class Stack(Strict):
     """Settings that a row takes if it does not state them."""
     largest_graph: int | None = None
     """Captured CUDA graphs go up to this many tokens, where the launch script says so."""
+    graph_mode: dict[str, str] = Field(default_factory=dict)
+    """GPU family -> mode of CUDA graphs that the launch script sets."""
     host: dict[str, dict[str, float]] = Field(default_factory=dict)
     """GPU family, or `default` -> seconds, with the keys of `HostSpec`; `per_rank` is added to `per_step` under tensor
     parallelism."""

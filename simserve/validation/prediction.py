@@ -26,18 +26,21 @@ class Prediction:
     assumed: tuple[str, ...] = ()
     hits: bool = False
     roofline: float | None = None
+    front_end: float | None = None
+    """Seconds that the front end took per request; None where the clock is the engine's."""
     reason: str = ""
 
 
-def predict(run: MeasuredRun) -> Prediction:
-    """Simulate a row."""
+def predict(run: MeasuredRun, host: Mapping[str, float] | None = None) -> Prediction:
+    """Simulate a row; `host` outweighs the CPU times of its engine version."""
     try:
-        row = scenario_of_row(run)
+        row = scenario_of_row(run, host=host)
         values = _replayed_values(row) if row.recording else predicted_values(simulate(row.scenario))
     except (NotModelledError, ScenarioError) as reason:
         return Prediction(run, {}, reason=str(reason))
     roofline = None if row.recording else roofline_tpot(row.scenario) * 1e3
-    return Prediction(run, values, row.assumed, row.hits, roofline)
+    front_end = None if row.recording else row.scenario.cost.host.front_end_per_request
+    return Prediction(run, values, row.assumed, row.hits, roofline, front_end)
 
 
 def _replayed_values(row: RowScenario) -> dict[str, float]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simserve.validation.errors import GROUPS, NOISE_FLOOR, Error, Group, false_saturations, running_at_once
+from simserve.validation.host_fit import front_ends
 from simserve.validation.measured import METRICS
 from simserve.validation.table import TableReport
 
@@ -37,6 +38,17 @@ def print_report(report: TableReport, console: "Console") -> None:
     console.print(f"not simulated: {len(report.skipped)} rows")
     for each in report.skipped:
         console.print(f"  {each.run.name}: {each.reason}", markup=False)
+
+
+def print_left_out(report: TableReport, again: TableReport, console: "Console") -> None:
+    """Host times that the rows give, and the errors with those that the rows of other groups give."""
+    table = _table("Front end per request, from the rows under a light load", ["engine version", "GPUs", "ms", "rows"])
+    for (stack, gpus), estimate in sorted(front_ends(report.predictions).items()):
+        table.add_row(stack, gpus, f"{estimate.seconds * 1e3:.1f}", str(estimate.rows))
+    console.print(table)
+    console.print("Each (GPU, model, TP) predicted with the host times that the others give:")
+    for by in ("all", "tier"):
+        _print_groups(by, [group for group in again.summary if group.by == by], console)
 
 
 def _print_rows(report: TableReport, console: "Console") -> None:

@@ -7,6 +7,7 @@ the reason.
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from simserve.spec.document import Document, Place
 from simserve.spec.engine import capture_sizes
 from simserve.spec.load import build_scenario
 from simserve.spec.scenario import Scenario
-from simserve.validation.engine_versions import Stack, gpu_of, samples_top_p, stack_of
+from simserve.validation.engine_versions import Stack, family, gpu_of, samples_top_p, stack_of
 from simserve.validation.measured import MeasuredRun
 from simserve.validation.replay_benchmark import Recording, read_recording
 
@@ -51,8 +52,8 @@ class RowScenario:
     """The run's own requests, where they lie beside the table; they stand for the scenario's workload."""
 
 
-def scenario_of_row(run: MeasuredRun, seed: int = 0) -> RowScenario:
-    """The scenario of a row.
+def scenario_of_row(run: MeasuredRun, seed: int = 0, host: Mapping[str, float] | None = None) -> RowScenario:
+    """The scenario of a row; `host` outweighs the CPU times of its engine version.
 
     Raises:
         NotModelledError: simserve has not the model, the GPU, the engine or the load.
@@ -74,8 +75,7 @@ def scenario_of_row(run: MeasuredRun, seed: int = 0) -> RowScenario:
     }
     if recording is not None and (blocks := _logged_blocks(recording)):
         data["engine"]["num_gpu_blocks"] = blocks
-    host = stack.host_of(run.text("gpu").lower(), run.count("tp") or 1)
-    data["cost"] = {"host": host} if host else {}
+    data["cost"] = {"host": {**stack.host_of(run.text("gpu").lower(), run.count("tp") or 1), **(host or {})}}
     if samples_top_p(run.text("source"), data["model"]["config"]):
         data["cost"]["sampling"] = "top_p"
     scenario = build_scenario(Document(data, {(): Place(f"row {run.name}")}))
@@ -174,9 +174,12 @@ def _engine(run: MeasuredRun, stack: Stack, assumed: list[str]) -> dict[str, Any
         for key in ("max_num_seqs", "max_num_batched_tokens", "max_model_len")
         if key not in engine
     ]
+    graph: dict[str, Any] = {}
+    if mode := stack.graph_mode.get(family(run.text("gpu").lower())):
+        graph["mode"] = mode
     if stack.largest_graph and "max_num_seqs" in engine:
-        engine["cuda_graph"] = {"capture_sizes": list(_graphs(stack.largest_graph, int(engine["max_num_seqs"])))}
-    return engine
+        graph["capture_sizes"] = list(_graphs(stack.largest_graph, int(engine["max_num_seqs"])))
+    return {**engine, "cuda_graph": graph} if graph else engine
 
 
 def _graphs(largest: int, max_num_seqs: int) -> tuple[int, ...]:

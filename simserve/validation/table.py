@@ -1,13 +1,14 @@
 """A table of measured runs against the simulation of each: predictions, errors, and the file that holds them."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
 from simserve.spec.errors import ScenarioError
 from simserve.validation.errors import Error, Group, errors_of, summary_of
+from simserve.validation.host_fit import front_ends_without
 from simserve.validation.measured import MeasuredRun, read_measured
 from simserve.validation.prediction import Prediction, predict
 
@@ -55,15 +56,33 @@ def chosen_rows(path: Path, tier: str | None = None, limit: int | None = None) -
     return rows
 
 
-def validate_table(
-    rows: Sequence[MeasuredRun], executor: Executor, progress: Callable[[float], None] = lambda _: None
-) -> TableReport:
+Progress = Callable[[float], None]
+
+
+def validate_table(rows: Sequence[MeasuredRun], executor: Executor, progress: Progress = lambda _: None) -> TableReport:
     """Simulate each row, wherever the executor runs it; `progress` is told the share of rows that are done."""
+    return TableReport.of(_predictions(rows, [None] * len(rows), executor, progress))
+
+
+def left_out_table(
+    predictions: Sequence[Prediction], executor: Executor, progress: Progress = lambda _: None
+) -> TableReport:
+    """The same rows again, each with the front end that the rows of all other (GPU, model, TP) give."""
+    rows = [each.run for each in predictions]
+    return TableReport.of(_predictions(rows, front_ends_without(predictions), executor, progress))
+
+
+def _predictions(
+    rows: Sequence[MeasuredRun],
+    hosts: Sequence[Mapping[str, float] | None],
+    executor: Executor,
+    progress: Progress,
+) -> list[Prediction]:
     predictions: list[Prediction] = []
-    for prediction in executor.map(predict, rows, chunksize=_TOGETHER):
+    for prediction in executor.map(predict, rows, hosts, chunksize=_TOGETHER):
         predictions.append(prediction)
         progress(len(predictions) / len(rows))
-    return TableReport.of(predictions)
+    return predictions
 
 
 def write_json(report: TableReport, path: Path) -> None:
