@@ -117,6 +117,7 @@ class Simulation:
             "prefix_cache_queries": sum(scheduler.num_cache_queries for scheduler in schedulers),
             "prefix_cache_hits": sum(scheduler.num_cache_hits for scheduler in schedulers),
             "num_preemptions": sum(scheduler.num_preemptions for scheduler in schedulers),
+            "num_thrashings": sum(scheduler.num_thrashings for scheduler in schedulers),
             "events": self.clock.num_events,
             "scheduler_calls": sum(scheduler.num_calls for scheduler in schedulers),
             "num_gpu_blocks": self.ledger.num_gpu_blocks,

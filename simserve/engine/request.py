@@ -63,6 +63,7 @@ class Request:
         "output_len",
         "path",
         "pieces",
+        "preempted_at",
         "priority",
         "scheduled",
         "seq",
@@ -77,6 +78,8 @@ class Request:
     """While decoding: `clock - base` tokens are computed."""
     last_clock: int
     """While decoding: the clock of the step that gives the last token."""
+    preempted_at: int
+    """Number of the step that preempted it last."""
     seq: int
     """Number of its admission."""
     scheduled: int

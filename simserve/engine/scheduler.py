@@ -41,6 +41,8 @@ class Scheduler:
         self.num_steps = 0
         self.num_calls = 0
         self.num_preemptions = 0
+        self.num_thrashings = 0
+        """Preemptions of a request that was preempted before, with no token given to anyone in between."""
         self.num_cache_queries = 0
         self.num_cache_hits = 0
         self._asynchronous = config.async_scheduling
@@ -55,6 +57,8 @@ class Scheduler:
         step.
         """
         self._in_flight: StepPlan | None = None
+        self._last_fruitful_step = -1
+        """The last step that gave anyone a token."""
         self._num_admitted = 0
         self._blocked_head: Request | None = None
         self._blocked_version = -1
@@ -130,6 +134,8 @@ class Scheduler:
             self.num_steps += 1
         elif num_decodes:
             self.num_steps += 1
+        if plan.num_sampled:
+            self._last_fruitful_step = plan.index
         self._note_finishing(plan)
         return plan
 
@@ -211,6 +217,9 @@ class Scheduler:
         del self.running[request]
         request.state = WAITING
         request.num_computed_tokens = 0
+        if request.num_preemptions and self._last_fruitful_step < request.preempted_at:
+            self.num_thrashings += 1
+        request.preempted_at = self.num_steps
         request.num_preemptions += 1
         self.num_preemptions += 1
         self.waiting.appendleft(request)
@@ -400,6 +409,7 @@ class Scheduler:
             request.num_hashed_blocks = self.num_hashed_blocks(request)
             pool.enter(request, request.num_hashed_blocks)
         self.num_steps += num_steps
+        self._last_fruitful_step = self.num_steps - 1
         plan = StepPlan(self.num_steps - 1)
         plan.num_decodes, plan.context = decoding.count, decoding.context
         self._note_finishing(plan)
