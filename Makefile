@@ -65,7 +65,7 @@ $(VENV)/ready: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/ready-dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,calibrate]'
 	@touch $(VENV)/ready $@
 
 # A wheel with extension modules, in an environment that borrows the dependencies of the plain one.
