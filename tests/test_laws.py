@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from random_scenarios import scenarios
 from scenario_text import scenario
@@ -70,7 +70,18 @@ def test_every_run_ends_with_everyone_served_or_rejected(question: Scenario) -> 
 # Time
 
 
+PREEMPTED_AT_THE_END = (
+    *("workload.num_requests=10", "workload.arrivals.rate=100", "run.max_time=2"),
+    *("workload.input={distribution: uniform, min: 1, max: 40}", "engine.max_model_len=256"),
+    *("workload.output={distribution: uniform, min: 32, max: 128}", "engine.max_num_batched_tokens=64"),
+    *("engine.block_size=1", "engine.num_gpu_blocks=258", "engine.scheduler_reserve_full_isl=false"),
+    *("engine.enforce_eager=true", "cost.host={per_step: 20 ms, per_sequence: 0.1 ms}"),
+)
+"""The GPU ends the last step before the host, busier for a preemption, knows the tokens of the step before."""
+
+
 @given(scenarios())
+@example(scenario(*PREEMPTED_AT_THE_END))
 @settings(max_examples=50)
 def test_nothing_happens_before_its_cause(question: Scenario) -> None:
     """arrival <= engine_arrival <= scheduled <= first_token <= finish, as far as each came; and log times only rise."""

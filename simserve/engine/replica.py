@@ -104,12 +104,15 @@ class Replica:
             self._num_finished += 1
 
     def close(self, horizon: int) -> None:
-        """The simulation ends at `horizon`: take the steps decided before it, and their tokens."""
+        """The simulation ends at `horizon`: take the steps decided before it, and their tokens.
+
+        Those of the last one are known as if nothing followed it, hence not before the engine could decide again.
+        """
         if self._run is not None:
             run, self._run = self._run, None
             self._take(run, run.steps_before(horizon), len(self.scheduler.waiting))
         if self._in_flight is not None:
-            self._take_tokens(self._end)
+            self._take_tokens(max(self._end, self._ready))
 
     # -- the process ---------------------------------------------------------------------------------------------------
 
