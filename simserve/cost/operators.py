@@ -91,10 +91,8 @@ class Linear(NamedTuple):
         """The GEMM over each number of rows; activations count as far as they do not fit into L2."""
         moved = self.weight_bytes + device.spilled(rows * (self.inputs + self.outputs) * self.activation_bytes)
         flops = 2.0 * rows * self.inputs * self.outputs
-        compute = flops / (device.peak_flops[self.compute] * device.gemm_mfu[self.compute](rows))
-        memory = moved / device.gemm_bandwidth[self.dtype]
         curve = self.measured(device)
-        times: dict[str, FloatArray | float] = {"memory": memory, "compute": compute, "floor": device.gemm_floor}
+        times = _gemm_times(device, self.dtype, self.compute, (moved, flops), None if curve else rows)
         return Work(moved, flops, times, None if curve is None else curve(rows))
 
     def measured(self, device: Device) -> RowCurve | None:
@@ -103,6 +101,21 @@ class Linear(NamedTuple):
         if device.tables is None or abs(self.weight_bytes - size) > 0.01 * size:
             return None
         return device.tables.gemm(self.dtype, self.compute, self.inputs, self.outputs)
+
+
+def _gemm_times(
+    device: Device, dtype: str, compute: str, work: tuple[FloatArray, FloatArray], rows: FloatArray | None
+) -> dict[str, FloatArray | float]:
+    """Times of a GEMM of some (bytes, FLOPs) by what may bind it, at the mfu of its rows. Without rows at the peak:
+    where the time is measured, these only say whether bytes or FLOPs bind it.
+    """
+    moved, flops = work
+    mfu = 1.0 if rows is None else device.gemm_mfu[compute](rows)
+    return {
+        "memory": moved / device.gemm_bandwidth[dtype],
+        "compute": flops / (device.peak_flops[compute] * mfu),
+        "floor": device.gemm_floor,
+    }
 
 
 class ExpertLinear(NamedTuple):
@@ -134,10 +147,7 @@ class ExpertLinear(NamedTuple):
         moved = self.touched(rows) * self.weight_bytes
         moved += device.spilled(routed * (self.inputs + self.outputs) * self.activation_bytes)
         flops = 2.0 * routed * self.inputs * self.outputs
-        mfu = device.gemm_mfu[self.compute](routed / self.experts)
-        compute = flops / (device.peak_flops[self.compute] * mfu)
-        memory = moved / device.gemm_bandwidth[self.dtype]
-        return Work(moved, flops, {"memory": memory, "compute": compute, "floor": device.gemm_floor})
+        return Work(moved, flops, _gemm_times(device, self.dtype, self.compute, (moved, flops), routed / self.experts))
 
 
 class FusedExperts(NamedTuple):
@@ -159,10 +169,8 @@ class FusedExperts(NamedTuple):
         width = shape.hidden + shape.inter / shape.ranks
         moved += device.spilled(2 * routed * width * self.activation_bytes)
         flops = 6.0 * routed * shape.hidden * shape.inter / shape.ranks
-        compute = flops / (device.peak_flops[self.compute] * device.gemm_mfu[self.compute](routed / shape.experts))
-        memory = moved / device.gemm_bandwidth[self.dtype]
-        times: dict[str, FloatArray | float] = {"memory": memory, "compute": compute, "floor": device.gemm_floor}
         curve = self.measured(device)
+        times = _gemm_times(device, self.dtype, self.compute, (moved, flops), None if curve else routed / shape.experts)
         return Work(moved, flops, times, None if curve is None else curve(rows))
 
     def measured(self, device: Device) -> RowCurve | None:
