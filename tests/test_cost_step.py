@@ -331,7 +331,7 @@ def test_a_step_that_takes_no_time_is_refused() -> None:
 
 
 def test_cost_level_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="not modelled yet"):
+    with pytest.raises(ScenarioError, match="h100-sxm-80gb has not been calibrated"):
         build_step_cost(scenario("llama-3.1-8b", "h100-sxm-80gb", "cost.level=calibrated"))
     with pytest.raises(ScenarioError, match="no kernels were measured on rtx-4090"):
         build_step_cost(scenario("llama-3.1-8b", "rtx-4090-24gb", "cost.level=kernels"))

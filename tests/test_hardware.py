@@ -6,7 +6,7 @@ from simserve.spec.catalogue import find_gpu, profiles, read_gpu, resolve_gpu
 from simserve.spec.errors import ScenarioError
 from simserve.spec.hardware import GpuSpec
 
-REAL = [gpu for gpu in profiles() if gpu.name != "ideal-3tb"]
+REAL = [gpu for gpu in profiles() if gpu.name != "ideal-3tb" and gpu.calibrated is None]
 GIB = 2**30
 
 

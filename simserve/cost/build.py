@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from simserve.cost.calibrated import CalibratedStepCost, is_calibrated_for
 from simserve.cost.collectives import CollectiveTime, all_gather, all_reduce
 from simserve.cost.device import Device
 from simserve.cost.forward import Forward, LaunchTicks
@@ -34,7 +35,12 @@ def build_step_cost(scenario: "Scenario") -> StepCost:
         ScenarioError: a number format has no path on this GPU, the cost level is not modelled yet, or the constant step
             takes no time.
     """
-    if cost_level(scenario) == "constant":
+    level = cost_level(scenario)
+    calibrated = scenario.cluster.gpu.calibrated
+    if level == "calibrated" and calibrated is not None:
+        graphs = not scenario.engine.enforce_eager and scenario.engine.cuda_graph.mode != "none"
+        return CalibratedStepCost(calibrated, graphs=graphs)
+    if level == "constant":
         ticks = to_ticks(scenario.cost.constant_step or 0.0)
         if ticks <= 0:
             raise ScenarioError(f"cost.constant_step: a step takes time, got {scenario.cost.constant_step} s")
@@ -43,19 +49,22 @@ def build_step_cost(scenario: "Scenario") -> StepCost:
 
 
 def cost_level(scenario: "Scenario") -> str:
-    """Where step times come from: `constant` (stated by the user), `kernels` (measured on this GPU) or `datasheet`.
+    """Where step times come from: `constant` (stated by the user), `calibrated` (this very model was measured on this
+    device), `kernels` (measured on this GPU) or `datasheet`.
 
-    `auto` is kernels where all that the model needs was measured. `kernels` itself takes what there is and counts the
-    rest as extrapolated.
+    `auto` is calibrated where the profile is, for this model, else kernels where all that the model needs was measured.
+    `kernels` itself takes what there is and counts the rest as extrapolated.
 
     Raises:
-        ScenarioError: a level that is not modelled yet, or no measurements of this GPU.
+        ScenarioError: no calibration of this model, or no measurements of this GPU.
     """
     level = scenario.cost.level
     if scenario.cost.constant_step is not None:
         return "constant"
+    if level in {"auto", "calibrated"} and _is_calibrated(scenario):
+        return "calibrated"
     if level == "calibrated":
-        raise ScenarioError("cost.level: calibrated is not modelled yet, use kernels, datasheet or auto")
+        raise ScenarioError(f"cost.level: {_calibrated_otherwise(scenario)}; run simserve calibrate, or use auto")
     if level == "auto":
         return "datasheet" if _not_measured(scenario) else "kernels"
     if level == "kernels" and scenario.cluster.gpu.tables is None:
@@ -63,6 +72,20 @@ def cost_level(scenario: "Scenario") -> str:
             f"cost.level: no kernels were measured on {scenario.cluster.gpu.name}, use datasheet or auto"
         )
     return level
+
+
+def _is_calibrated(scenario: "Scenario") -> bool:
+    spec, ranks = scenario.cluster.gpu.calibrated, scenario.cluster.tensor_parallel
+    return spec is not None and is_calibrated_for(spec, scenario.model, ranks, scenario.engine.block_size)
+
+
+def _calibrated_otherwise(scenario: "Scenario") -> str:
+    """Why no calibration holds for a scenario."""
+    gpu = scenario.cluster.gpu
+    spec = gpu.calibrated
+    if spec is None:
+        return f"{gpu.name} has not been calibrated"
+    return f"{gpu.name} was calibrated for {spec.model} in {spec.weight_dtype} on one GPU, blocks of {spec.block_size}"
 
 
 def _not_measured(scenario: "Scenario") -> list[str]:

@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
+from simserve.spec.calibrated import CalibratedSpec
 from simserve.spec.dtypes import is_dtype
 from simserve.spec.quantities import (
     Bytes,
@@ -130,6 +131,8 @@ class GpuSpec(Strict):
     efficiency: EfficiencySpec
     tables: str | None = None
     """Profile beside which the kernel times that were measured on this card lie."""
+    calibrated: CalibratedSpec | None = None
+    """Step times of one model that `simserve calibrate` measured on this device."""
     interconnect: InterconnectSpec
     launch: LaunchSpec
     host: HostSpec
@@ -156,5 +159,6 @@ class GpuSpec(Strict):
     @property
     def profile_hash(self) -> str:
         """Twelve hex digits over every number of the profile: results with the same hash saw the same device."""
-        numbers: Mapping[str, object] = self.model_dump(mode="json", exclude={"sources", "provenance"})
+        words = {"sources", "provenance"} | ({"calibrated"} if self.calibrated is None else set())
+        numbers: Mapping[str, object] = self.model_dump(mode="json", exclude=words)
         return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:12]
