@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from simserve.cluster.prompts import Prompts
-from simserve.engine.block_pool import BlockPool, Piece, Run
+from simserve.engine.block_pool import BlockPool
+from simserve.engine.cached_text import Piece, Run
 from simserve.engine.config import SchedulerConfig
 from simserve.engine.prefix import Branch
 from simserve.engine.request import FINISHED, PREFILLING, WAITING, Request

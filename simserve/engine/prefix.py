@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from simserve.engine.block_pool import Run
+    from simserve.engine.cached_text import Run
     from simserve.engine.request import Request
 
 ENDLESS = 1 << 62

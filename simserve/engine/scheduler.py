@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simserve.engine.block_pool import BlockPool, Hit, PoolObserver
+from simserve.engine.block_pool import BlockPool, Hit
 from simserve.engine.config import SchedulerConfig
 from simserve.engine.decoding import DecodingSet
 from simserve.engine.plan import Chunk, StepPlan
@@ -22,6 +22,8 @@ from simserve.engine.walk import walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from simserve.engine.observer import PoolObserver
 
 UNLIMITED = 1 << 62
 
@@ -134,16 +136,16 @@ class Scheduler:
             self.num_steps += 1
         elif num_decodes:
             self.num_steps += 1
-        if plan.num_sampled:
-            self._last_fruitful_step = plan.index
-        self._note_finishing(plan)
+        self._note_tokens(plan)
         return plan
 
-    def _note_finishing(self, plan: StepPlan) -> None:
+    def _note_tokens(self, plan: StepPlan) -> None:
         """Who gets the last token from this step; with asynchronous scheduling those whose `max_tokens` tell get no
         more.
         """
         decoding = self.decoding
+        if plan.num_sampled:
+            self._last_fruitful_step = plan.index
         if self._asynchronous:
             self._in_flight = plan
         if decoding.finishes and decoding.finishes[0][0] <= decoding.clock:
@@ -409,8 +411,7 @@ class Scheduler:
             request.num_hashed_blocks = self.num_hashed_blocks(request)
             pool.enter(request, request.num_hashed_blocks)
         self.num_steps += num_steps
-        self._last_fruitful_step = self.num_steps - 1
         plan = StepPlan(self.num_steps - 1)
-        plan.num_decodes, plan.context = decoding.count, decoding.context
-        self._note_finishing(plan)
+        plan.num_decodes, plan.num_sampled, plan.context = decoding.count, decoding.count, decoding.context
+        self._note_tokens(plan)
         return plan
