@@ -15,6 +15,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from simserve.cost.attention_tables import IDLE_SHARE
+
 Row = Mapping[str, str]
 Key = tuple[str, ...]
 Rows = dict[Key, dict[int, float]]
@@ -105,7 +107,8 @@ def prefill_attention(rows: Iterable[Row]) -> Rows:
                 continue
             fitting = [batch for batch in measured_batches if batch * size <= STEP_TOKENS // 2]
             most = max(fitting, default=min(measured_batches))
-            table[*heads, "more"][size] = max(batches[most][size] - time, 0.05 * time) / (most - 1)
+            idle = IDLE_SHARE * alone.get(1, time)
+            table[*heads, "more"][size] = max(batches[most][size] - time + idle, 0.05 * time) / (most - 1)
     return table
 
 

@@ -59,10 +59,15 @@ def _ask(
         kept = [row for row in rows if not is_left_out(*row.values())]
         distil.write(folder / f"{kind}.csv", distil.HEADERS[kind], make(kept))
         yield from _ask_attention(kind, Device.of(gpu, _tables(folder, gpu)), rows)
-        return
-    whole = make(rows)
+    else:
+        yield from ask_cut(kind, gpu, make(rows), folder)
+
+
+def ask_cut(kind: str, gpu: GpuSpec, whole: distil.Rows, folder: Path) -> Iterator[tuple[float, float]]:
+    """(predicted, measured) seconds of a tenth of the points of a table, from the others, written to `folder`."""
     cut = {
-        key: {size: t for size, t in row.items() if not is_left_out(gpu.name, key, size)} for key, row in whole.items()
+        key: {size: time for size, time in row.items() if not is_left_out(gpu.name, key, size)}
+        for key, row in whole.items()
     }
     distil.write(folder / f"{kind}.csv", distil.HEADERS[kind], cut)
     tables = _tables(folder, gpu)
@@ -106,17 +111,18 @@ def _ask_attention(kind: str, device: Device, rows: list[distil.Row]) -> Iterato
         if (kept and not is_left_out(*row.values())) or (not is_decode and batch * length > distil.STEP_TOKENS):
             continue
         if (heads, keys, dtype) not in times:
-            times[heads, keys, dtype] = _attention(AttentionHeads(float(heads), float(keys), dtype), device)
+            times[heads, keys, dtype] = attention(AttentionHeads(float(heads), float(keys), dtype), device)
         time = times[heads, keys, dtype]
         ticks = time.decode(batch, batch * length) if is_decode else time.prefill([(length, 0)] * batch)
         yield to_seconds(ticks), 1e-6 * float(row["time_us"])
 
 
-def _attention(heads: AttentionHeads, device: Device) -> AttentionTime:
+def attention(heads: AttentionHeads, device: Device) -> AttentionTime:
+    """Attention of one layer with some heads of 128 elements."""
     flops = 4 * heads.queries * 128
     kv_bytes = 2 * heads.keys * 128 * bytes_per_element(heads.kv_dtype)
-    attention = Attention(heads.queries, kv_bytes, flops, flops, 0, None, "bf16", heads)
-    return AttentionTime(attention, device)
+    layer = Attention(heads.queries, kv_bytes, flops, flops, 0, None, "bf16", heads)
+    return AttentionTime(layer, device)
 
 
 def report(source: Path) -> None:

@@ -1,5 +1,6 @@
 """Measured tables: read as they are at their points, sensible between and beyond them, and used where they hold."""
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from calibration.held_out import ask_cut, attention
 from simserve.cost import build_step_cost, cost_level
 from simserve.cost.attention_tables import AttentionHeads
+from simserve.cost.device import Device
 from simserve.cost.gemm_table import ExpertsShape
 from simserve.cost.grid import filled, read_table, rising
 from simserve.cost.modelled import ModelledStepCost
@@ -19,6 +22,7 @@ from simserve.spec.catalogue import find_gpu, profiles, resolve_gpu
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.load import parse_scenario
 from simserve.spec.scenario import Scenario
+from simserve.spec.ticks import to_seconds
 
 MEASURED = [gpu for gpu in profiles() if gpu.tables]
 
@@ -90,6 +94,47 @@ def test_measured_decodes_are_read_as_they_are(gpu: GpuSpec, heads: tuple[int, i
 
 def ticks_at(pieces: list[tuple[int, int, int]], context: int) -> int:
     return next(base + slope * context for until, base, slope in pieces if context <= until)
+
+
+HELD_OUT = [
+    *csv.DictReader((Path(__file__).parent / "data/held_out_attention.csv").read_text(encoding="utf-8").splitlines())
+]
+"""Measured attention that the tables do not hold (other heads, batches, lengths): a sample of the measurements that
+`python -m calibration.distil TABLES --report` goes through. Same source and licence as the tables."""
+
+
+@pytest.mark.parametrize("gpu", MEASURED, ids=lambda gpu: gpu.name)
+@pytest.mark.parametrize("operator", ["decode_attention", "prefill_attention"])
+def test_attention_that_the_tables_do_not_hold(gpu: GpuSpec, operator: str) -> None:
+    """Median error at most 5 %; of prefill on L40S, where short prompts stay in L2, at most 10 %."""
+    device = Device.of(gpu, tables(gpu))
+    errors = []
+    for row in HELD_OUT:
+        if (row["operator"], row["gpu"]) == (operator, gpu.name):
+            batch, length = int(row["batch"]), int(row["length"])
+            time = attention(AttentionHeads(float(row["heads_q"]), float(row["heads_kv"]), row["kv_dtype"]), device)
+            is_decode = operator == "decode_attention"
+            ticks = time.decode(batch, batch * length) if is_decode else time.prefill([(length, 0)] * batch)
+            errors.append(abs(to_seconds(ticks) / (1e-6 * float(row["time_us"])) - 1))
+    assert len(errors) == 40
+    is_rough = (operator, gpu.name) == ("prefill_attention", "l40s-48gb")
+    assert np.median(errors) < (0.10 if is_rough else 0.05)
+
+
+@pytest.mark.parametrize("gpu", MEASURED, ids=lambda gpu: gpu.name)
+@pytest.mark.parametrize("kind", ["gemm", "moe"])
+def test_tables_without_a_tenth_of_their_points_find_them(gpu: GpuSpec, kind: str, tmp_path: Path) -> None:
+    path = resources.folder("hardware_profiles") / gpu.name / f"{kind}.csv"
+    if not path.exists():
+        pytest.skip("not measured on this card")
+    table = read_table(path)
+    whole = {
+        key: {int(size): 1e6 * time for size, time in zip(table.sizes, row.tolist(), strict=True) if time > 0}
+        for key, row in table.rows.items()
+    }
+    errors = [predicted / measured - 1 for predicted, measured in ask_cut(kind, gpu, whole, tmp_path)]
+    assert len(errors) > 50
+    assert np.median(np.abs(errors)) < 0.05
 
 
 @given(st.sampled_from(MEASURED), st.floats(64, 40_000), st.floats(64, 200_000), st.floats(1, 20_000))

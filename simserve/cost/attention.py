@@ -73,10 +73,11 @@ class AttentionTime:
     """
 
     __slots__ = (
+        "_alone",
         "_beside",
+        "_beyond",
         "_filling",
         "_history",
-        "_overhang",
         "_per_pair",
         "_prefill_floor",
         "_read",
@@ -106,7 +107,8 @@ class AttentionTime:
         lengths = np.arange(1.0, int(mfu.sizes[-1]) + 2)
         self._prefill_floor = to_ticks(prefill.floor)
         self._per_pair: list[float] = [0.0, *(attention.pair_flops / (peak * mfu(lengths))).tolist()]
-        self._overhang: list[int] = [0, *np.rint(prefill.overhang(lengths) * TICKS_PER_SECOND).astype(int).tolist()]
+        self._alone = [0, *np.rint(prefill.alone(lengths) * TICKS_PER_SECOND).astype(int).tolist()]
+        self._beyond = [0, *np.rint(prefill.beyond(lengths) * TICKS_PER_SECOND).astype(int).tolist()]
         self._short: list[int] = np.rint(prefill.short * TICKS_PER_SECOND).astype(int).tolist()
         tile = device.decode_tile if attention.decode_flops == attention.pair_flops else 0
         self._beside = round(tile * attention.pair_flops / (peak * mfu.values[-1]))
@@ -152,21 +154,25 @@ class AttentionTime:
     def _over_chunks(self, chunks: Sequence[tuple[int, int]]) -> tuple[int, int, int, int]:
         """Ticks of all chunks of a step together: all in all, for their FLOPs, and at least; and tokens of KV read."""
         works = self._works
-        compute = least = read = overhang = 0
+        if len(chunks) == 1:
+            whole, compute, least, read, beyond = works.get(chunks[0]) or self._work(chunks[0])
+            return whole, compute + beyond, least, read
+        compute = least = read = 0
+        beyond = -UNBOUNDED if chunks else 0
         for chunk in chunks:
             _, ticks, alone, seen, over = works.get(chunk) or self._work(chunk)
             compute += ticks
             read += seen
             if alone > least:  # noqa: PLR1730 (max() takes three times as long)
                 least = alone
-            if over > overhang:  # noqa: PLR1730
-                overhang = over
-        compute += overhang
+            if over > beyond:  # noqa: PLR1730
+                beyond = over
+        compute += beyond
         return max(compute, least, read * self._read), compute, least, read
 
     def _work(self, chunk: tuple[int, int]) -> tuple[int, int, int, int, int]:
-        """Ticks of a chunk: all in all, for its FLOPs, and at least; the tokens of KV that it reads; and the ticks that
-        the first chunk of a step takes on top.
+        """Ticks of a chunk: all in all, for its FLOPs, and at least; the tokens of KV that it reads; and the ticks
+        that a step with it takes beyond the FLOPs of its chunks.
         """
         new, history = chunk
         window, per_pair, last = self._window, self._per_pair, len(self._per_pair) - 1
@@ -176,13 +182,14 @@ class AttentionTime:
         compute = int(pairs * per_pair[min(new + idle + seen, last)] + history * self._history)
         if new < len(self._short):
             compute = max(compute, self._short[new])
-        least = max(self._prefill_floor, int(seen * per_pair[min(_TILE + seen, last)] * self._filling))
-        overhang = self._overhang[min(new + seen, last)]
+        alone = self._alone[min(new if window is None else min(new, window), last)]
+        least = max(self._prefill_floor, alone, int(seen * per_pair[min(_TILE + seen, last)] * self._filling))
+        beyond = self._beyond[min(new + seen, last)]
         if len(self._works) == _MOST_REMEMBERED:
             self._works.clear()
         read = new + seen
-        whole = max(compute + overhang, least, read * self._read)
-        work = self._works[chunk] = whole, compute, least, read, overhang
+        whole = max(compute + beyond, least, read * self._read)
+        work = self._works[chunk] = whole, compute, least, read, beyond
         return work
 
     def kernels(self, chunks: Sequence[tuple[int, int]], num_decodes: int, context: int) -> list[Kernel]:
@@ -222,10 +229,13 @@ class AttentionTime:
 
 
 class _PrefillCurves(NamedTuple):
-    """Prefill attention against the length that a chunk sees: share of the peak, and seconds once a step on top."""
+    """Prefill attention against the length of a chunk: share of the peak, seconds of a chunk alone, seconds beyond the
+    sum of a step's chunks.
+    """
 
     mfu: LogLogCurve
-    overhang: Callable[[FloatArray], FloatArray]
+    alone: Callable[[FloatArray], FloatArray]
+    beyond: Callable[[FloatArray], FloatArray]
     floor: float
     short: FloatArray
     """Seconds that a chunk of 0, 1, 2, ... tokens takes at least beside others."""
@@ -236,14 +246,14 @@ class _PrefillCurves(NamedTuple):
         heads, tables = attention.measured_heads, device.tables
         table = None if heads is None or tables is None else tables.prefill(heads)
         if table is None:
-            return cls(device.attention_mfu, np.zeros_like, device.prefill_floor, np.zeros(0))
+            return cls(device.attention_mfu, np.zeros_like, np.zeros_like, device.prefill_floor, np.zeros(0))
         kept = table.lengths >= _TILE
         lengths, seconds = table.lengths[kept], table.more[kept]
         flops = attention.pair_flops * lengths * (lengths + 1) / 2
         shares = flops / (device.peak_flops[attention.dtype] * seconds)
         mfu = mfu_curve({int(length): float(share) for length, share in zip(lengths, shares, strict=True)})
         short = np.interp(np.arange(_TILE + 1), table.lengths, table.more)
-        return cls(mfu, table.overhang_at, float(table.overhang[0]), short)
+        return cls(mfu, table.alone_at, table.beyond_at, float(table.alone[0]), short)
 
 
 def _decode_table(attention: Attention, device: Device) -> DecodeTable | None:

@@ -75,14 +75,20 @@ class DecodeTable:
         return int(num_decodes * self._longest[np.searchsorted(self._batches, num_decodes)])
 
 
+IDLE_SHARE = 0.1
+"""Share of the shortest prefill attention in which a GPU does the work of further short prompts at no cost: fitted to
+batches of prompts on all measured cards."""
+
+
 class PrefillTable(NamedTuple):
-    """Causal attention of one layer over prompts without history, at each of `lengths`: seconds that a further prompt
-    in the step adds, and those that the first takes beyond that, which never fall with the length.
+    """Causal attention of one layer over prompts without history, at each of `lengths`: seconds of a prompt `alone`,
+    seconds that each prompt of a step adds (`more`), and seconds beyond their sum, which never fall with the length.
     """
 
     lengths: FloatArray
+    alone: FloatArray
     more: FloatArray
-    overhang: FloatArray
+    beyond: FloatArray
 
     @classmethod
     def of(cls, table: Table, heads: AttentionHeads) -> "PrefillTable":
@@ -93,11 +99,17 @@ class PrefillTable(NamedTuple):
         axes = (np.log(table.sizes),)
         alone, more = (np.exp(filled(np.log(table.rows[*names, load]), axes)) for load in ("alone", "more"))
         more = rising(more) * heads.queries / nearest[0]
-        return cls(table.sizes, more, _isotonic(np.maximum(alone - more, 0.0)))
+        alone = np.maximum(rising(alone), more)
+        return cls(table.sizes, alone, more, _isotonic(alone - more) - IDLE_SHARE * alone[0])
 
-    def overhang_at(self, length: FloatArray) -> FloatArray:
-        """Overhang of prompts of any length."""
-        seconds: FloatArray = np.interp(length, self.lengths, self.overhang)
+    def beyond_at(self, length: FloatArray) -> FloatArray:
+        """`beyond` for prompts of any length."""
+        seconds: FloatArray = np.interp(length, self.lengths, self.beyond)
+        return seconds
+
+    def alone_at(self, length: FloatArray) -> FloatArray:
+        """`alone` for prompts of any length."""
+        seconds: FloatArray = np.interp(length, self.lengths, self.alone)
         return seconds
 
 
