@@ -45,7 +45,7 @@ class Flow:
         """Go on with another speed, and end when that lets it."""
         now = int(env.now)
         self._left, self._since, self.speed = self.left_at(now), now, speed
-        planned, self.end = self.end, Due(env, now - -self._left // speed, NORMAL)
+        planned, self.end = self.end, Due(env, now - (-self._left // speed), NORMAL)
         self.end.callbacks, planned.callbacks = planned.callbacks, []
 
 
