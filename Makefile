@@ -19,7 +19,7 @@ NO_COMPILER := no C compiler with Python.h here (Debian: apt install gcc python3
 SAME_AS_PLAIN := $(addprefix tests/test_,compiled.py fidelity.py exact.py skipping.py laws.py kernels.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-compiled test-slow compiled bench bench-compiled clean
+.PHONY: help run test test-compiled test-slow compiled bench bench-compiled accuracy clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -46,6 +46,11 @@ compiled: $(COMPILED)/ready ## compile the engine: .venv-compiled/bin/simserve, 
 
 bench: $(VENV)/ready-dev ## measure speed, in requests per CPU-second
 	$(BIN)/python tests/bench.py
+
+accuracy: $(VENV)/ready ## compare with measured runs: make accuracy TABLE=runs.csv
+	@test -n "$(TABLE)" || { echo "which table of measured runs? make accuracy TABLE=runs.csv" >&2; exit 1; }
+	@mkdir -p runs
+	$(BIN)/simserve validate table $(TABLE) --left-out --json runs/accuracy.json --plot runs/accuracy
 
 bench-compiled: $(COMPILED)/ready ## measure the speed of the compiled build
 	PYTHONSAFEPATH=1 $(COMPILED)/bin/python tests/bench.py
