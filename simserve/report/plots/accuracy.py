@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BAND = 0.1
+MARKERS = ("o", "^", "s")
+"""When the colours are used up, they come again with the next marker."""
 
 
 class Point(NamedTuple):
@@ -24,27 +26,34 @@ class Point(NamedTuple):
     predicted: float
 
 
+class Look(NamedTuple):
+    """How the points of a group look."""
+
+    colour: str
+    marker: str
+
+
 @styled
 def scatter_plot(points: Sequence[Point], titles: Mapping[str, str]) -> "Figure":
     """Predicted against measured on logarithmic axes, a panel per metric of `titles`, with a band of 10 %."""
-    fig, colours = figure(3.4 * len(titles), 3.9), _colours(points)
+    fig, looks = figure(3.4 * len(titles), 3.9), _looks(points)
     for axes, (metric, title) in zip(fig.subplots(1, len(titles), squeeze=False)[0], titles.items(), strict=True):
         chosen = [point for point in points if point.metric == metric]
-        _scatter(axes, chosen, [(point.measured, point.predicted) for point in chosen], colours)
+        _scatter(axes, chosen, [(point.measured, point.predicted) for point in chosen], looks)
         _diagonal(axes, chosen)
         axes.set(xscale="log", yscale="log", title=title, xlabel="measured", ylabel="predicted")
         for axis in (axes.xaxis, axes.yaxis):
             _decades(axis)
         axes.set_aspect("equal", adjustable="datalim")
         axes.tick_params(labelsize=7)
-    legend_below(fig, _handles(colours))
+    legend_below(fig, _handles(looks))
     return fig
 
 
 @styled
 def error_by_load_plot(points: Sequence[Point], titles: Mapping[str, str]) -> "Figure":
     """Relative error against the number of requests that run at once, a panel per metric of `titles`."""
-    fig, colours = figure(3.4 * len(titles), 3.3), _colours(points)
+    fig, looks = figure(3.4 * len(titles), 3.3), _looks(points)
     panels = fig.subplots(1, len(titles), squeeze=False, sharey=True)[0]
     for axes, (metric, title) in zip(panels, titles.items(), strict=True):
         chosen = [point for point in points if point.metric == metric and point.load]
@@ -60,22 +69,25 @@ def error_by_load_plot(points: Sequence[Point], titles: Mapping[str, str]) -> "F
         plain_log_axis(axes.xaxis)
         axes.tick_params(labelsize=7)
     panels[0].set_ylabel("error, %")
-    legend_below(fig, _handles(colours))
+    legend_below(fig, _handles(looks))
     return fig
 
 
-def _colours(points: Sequence[Point]) -> dict[str, str]:
-    return {group: CYCLE[index % len(CYCLE)] for index, group in enumerate(sorted({point.group for point in points}))}
+def _looks(points: Sequence[Point]) -> dict[str, Look]:
+    groups = sorted({point.group for point in points})
+    return {
+        group: Look(CYCLE[i % len(CYCLE)], MARKERS[i // len(CYCLE) % len(MARKERS)]) for i, group in enumerate(groups)
+    }
 
 
 def _scatter(
-    axes: "Axes", points: Sequence[Point], places: Sequence[tuple[float, float]], colours: Mapping[str, str]
+    axes: "Axes", points: Sequence[Point], places: Sequence[tuple[float, float]], looks: Mapping[str, Look]
 ) -> None:
-    for group, colour in colours.items():
+    for group, look in looks.items():
         xy = [place for point, place in zip(points, places, strict=True) if point.group == group]
         if xy:
             across, up = zip(*xy, strict=True)
-            axes.scatter(across, up, s=9, color=colour, alpha=0.6, linewidths=0)
+            axes.scatter(across, up, s=9, color=look.colour, marker=look.marker, alpha=0.6, linewidths=0)
 
 
 def _decades(axis: "Axis") -> None:
@@ -97,10 +109,10 @@ def _diagonal(axes: "Axes", points: Sequence[Point]) -> None:
     axes.fill_between(ends, low, high, color=GREY, alpha=0.4, linewidth=0)
 
 
-def _handles(colours: Mapping[str, str]) -> "list[Artist]":
+def _handles(looks: Mapping[str, Look]) -> "list[Artist]":
     from matplotlib.lines import Line2D
 
     return [
-        Line2D([], [], color=colour, marker="o", linestyle="", markersize=4, label=group)
-        for group, colour in colours.items()
+        Line2D([], [], color=look.colour, marker=look.marker, linestyle="", markersize=4, label=group)
+        for group, look in looks.items()
     ]
