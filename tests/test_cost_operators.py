@@ -225,6 +225,17 @@ def test_decodes_beside_chunks_take_a_tile_each(gpu: str, chunk: int, times: tup
     assert attention.mixed([(512, 0)], 64, 64 * 256) > 1.5 * apart
 
 
+@pytest.mark.parametrize(("decodes", "times"), [(64, (32.2, 113.6, 333.3)), (128, (53.7, 177.5, 606.2))])
+def test_each_decode_costs_its_heads_beside_its_context(decodes: int, times: tuple[float, ...]) -> None:
+    """Decode attention of one layer of Llama-3.1-8B on RTX 4090 over 16, 256 and 1,024 tokens of context, us (vLLM
+    0.19, LLMServingSim's profiler, MIT). Without the heads' own time the first would be a third of it or less.
+    """
+    attention = build_forward(find_model("llama-3.1-8b"), find_gpu("rtx-4090-24gb"), 1).full
+    assert attention is not None
+    for context, measured in zip((16, 256, 1024), times, strict=True):
+        assert attention.decode(decodes, decodes * context) == pytest.approx(to_ticks(1e-6 * measured), rel=0.35)
+
+
 def test_decodes_apart_from_chunks_add_their_time() -> None:
     """Hopper and MLA have a kernel for decodes."""
     for model, gpu in (("llama-3.1-8b", "h100-sxm-80gb"), ("deepseek-v3", "rtx-pro-6000-96gb")):

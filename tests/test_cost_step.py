@@ -265,7 +265,8 @@ def test_padding_widens_gemms_and_not_attention() -> None:
     asked = scenario("llama-3.1-8b", "h100-sxm-80gb", DATASHEET)
     padded, exact = ({each.name: each for each in operators_of_step(asked, [], n, 90_000, n)} for n in (250, 256))
     assert padded["qkv"].flops == exact["qkv"].flops
-    assert padded["attention_decode"].time == exact["attention_decode"].time
+    assert padded["attention_decode"].bytes == exact["attention_decode"].bytes
+    assert padded["attention_decode"].time < exact["attention_decode"].time
     assert padded["lm_head"].flops < exact["lm_head"].flops
 
 

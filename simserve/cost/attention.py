@@ -65,11 +65,11 @@ class Attention(NamedTuple):
 class AttentionTime:
     """Ticks of one attention layer on a device.
 
-    Decode: measured, or the longest of `floor`, KV bytes at the share of HBM bandwidth that decode attention reaches,
-    and FLOPs. Prefill: causal FLOPs at the mfu of the length that the chunk sees, its own tokens included, and once in
-    a step what a prompt takes beyond that where it was measured; at least the floor, the reading of its KV, and what
-    the longest history takes alone. Both in one step: one after the other, or, where the device runs them as one
-    kernel, a prefill in which each decode has the FLOPs of a whole tile.
+    Decode: measured, or the longer of `floor` and the time of its KV heads and bytes, at the share of HBM bandwidth
+    that decode attention reaches. Prefill: causal FLOPs at the mfu of the length that the chunk sees, its own tokens
+    included, and once in a step what a prompt takes beyond that where it was measured; at least the floor, the reading
+    of its KV, and what the longest history takes alone. Both in one step: one after the other, or, where the device
+    runs them as one kernel, a prefill in which each decode has the FLOPs of a whole tile.
     """
 
     __slots__ = (
@@ -101,7 +101,9 @@ class AttentionTime:
         self._read = to_ticks(attention.kv_bytes / device.attention_bandwidth)
         compute = round(attention.decode_flops / (peak * mfu.values[-1]))
         self.memory_bound = self._read >= compute
-        line = FloorAndLine(to_ticks(device.decode_floor), max(self._read, compute))
+        heads = attention.measured_heads
+        per_sequence = to_ticks(device.decode_per_head * heads.keys) if heads else 0
+        line = FloorAndLine(to_ticks(device.decode_floor), per_sequence, max(self._read, compute))
         self.decodes = DecodeTime(self.table or line, attention.window)
         self.floor = self.decodes.ticks(1, 1)
         lengths = np.arange(1.0, int(mfu.sizes[-1]) + 2)

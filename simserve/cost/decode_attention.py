@@ -5,7 +5,7 @@ from a table the straight lines between measured contexts.
 """
 
 from bisect import bisect_left
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 UNBOUNDED = 2**62
 """More tokens of context than any batch has."""
@@ -22,17 +22,21 @@ class DecodePieces(Protocol):
         ...
 
 
-class FloorAndLine:
-    """The longer of a floor and the reading of the context at so many ticks a token."""
+class FloorAndLine(NamedTuple):
+    """The longer of a floor and, for each sequence and each token of its context, so many ticks."""
 
-    def __init__(self, floor: int, slope: int) -> None:
-        self._pieces = [(UNBOUNDED, floor, 0)]
-        if slope:
-            self._pieces = [(floor // slope, floor, 0), (UNBOUNDED, 0, slope)]
+    floor: int
+    per_sequence: int
+    slope: int
 
-    def pieces(self, num_decodes: int) -> list[DecodePiece]:  # noqa: ARG002
-        """The same for any number of sequences."""
-        return self._pieces
+    def pieces(self, num_decodes: int) -> list[DecodePiece]:
+        """Pieces of so many sequences."""
+        floor, base, slope = self.floor, self.per_sequence * num_decodes, self.slope
+        if not slope:
+            return [(UNBOUNDED, max(floor, base), 0)]
+        if base >= floor:
+            return [(UNBOUNDED, base, slope)]
+        return [((floor - base) // slope, floor, 0), (UNBOUNDED, base, slope)]
 
 
 class DecodeTime:

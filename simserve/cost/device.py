@@ -63,6 +63,7 @@ class Device:
     prefill_floor: float
     decode_tile: int = 0
     """Queries of the tile that a decode takes up beside chunks; 0 where decodes run apart from them."""
+    decode_per_head: float = 0.0
     sampler_floor: float = 0.0
     tables: Tables | None = None
     """Measured times, which take the place of all efficiencies where they hold an operator."""
@@ -89,6 +90,7 @@ class Device:
             decode_floor=share.decode_attention_floor,
             prefill_floor=share.prefill_attention_floor,
             decode_tile=_DECODE_TILE if gpu.architecture in _FLASH_ATTENTION_2 else 0,
+            decode_per_head=share.decode_attention_per_head,
             sampler_floor=share.sampler_floor,
             tables=tables,
         )

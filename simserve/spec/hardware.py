@@ -51,6 +51,8 @@ class EfficiencySpec(Strict):
     """Share of HBM bandwidth with which decode attention reads a large KV cache."""
     decode_attention_floor: Seconds
     """Shortest decode attention of one layer."""
+    decode_attention_per_head: Seconds = 0.0
+    """What each KV head of each sequence adds to decode attention beside the reading of its cache."""
     prefill_attention_mfu: ShareByCount
     """Prompt length -> share of peak bf16 FLOP/s of causal prefill attention."""
     prefill_attention_floor: Seconds
