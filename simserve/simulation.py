@@ -12,6 +12,8 @@ from simserve.cluster.prompts import Prompts
 from simserve.cluster.router import ROUTERS
 from simserve.cost import build_step_cost, cost_level, front_end, memory_ledger
 from simserve.engine.config import SchedulerConfig
+from simserve.engine.gpu.device import Gpu
+from simserve.engine.gpu.replica import KernelReplica
 from simserve.engine.instant import Clock
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import Request
@@ -56,8 +58,11 @@ class Simulation:
         self.clients: Responsive | OpenLoop = clients(self.clock, workload, self.front_end, self.cluster)
 
     def _replica(self, listener: Listener | None) -> Replica:
-        skip = self.scenario.run.resolution == "runs"
         scheduler = Scheduler(scheduler_config(self.scenario, self.ledger.num_gpu_blocks))
+        if self.scenario.run.resolution == "kernels":
+            gpu = Gpu.of(self.clock, self.scenario.cluster.gpu)
+            return KernelReplica(self.clock, scheduler, self.cost, gpu, listener)
+        skip = self.scenario.run.resolution == "runs"
         alone = self.scenario.cluster.replicas == 1
         return Replica(self.clock, scheduler, self.cost, skip_equal_steps=skip, listener=listener, alone=alone)
 

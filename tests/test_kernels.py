@@ -181,16 +181,19 @@ def test_bytes_are_conserved_beside_copies() -> None:
 class KernelSimulation(Simulation):
     """A run whose replicas take their steps kernel by kernel, beside endless copies of a link of `link` B/s."""
 
-    def __init__(self, question: Scenario, link: float = 0.0) -> None:
+    def __init__(self, question: Scenario, link: float) -> None:
         self.link = link
         super().__init__(question)
 
     def _replica(self, listener: Listener | None) -> KernelReplica:
         scheduler = Scheduler(scheduler_config(self.scenario, self.ledger.num_gpu_blocks))
         gpu = Gpu.of(self.clock, self.scenario.cluster.gpu)
-        if self.link:
-            gpu.copy(1e15, self.link)
+        gpu.copy(1e15, self.link)
         return KernelReplica(self.clock, scheduler, self.cost, gpu, listener)
+
+
+def kernelwise(question: Scenario) -> Result:
+    return simulate(question.with_overrides(["run.resolution=kernels"]))
 
 
 def stepwise(question: Scenario) -> Result:
@@ -199,7 +202,7 @@ def stepwise(question: Scenario) -> Result:
 
 def assert_same_records(question: Scenario) -> Result:
     """Every column of requests, steps and gaps, and every counter but the events."""
-    steps, kernels = stepwise(question), KernelSimulation(question).run()
+    steps, kernels = stepwise(question), kernelwise(question)
     for name in ("requests", "steps", "gaps"):
         left, right = getattr(kernels, name), getattr(steps, name)
         assert left.keys() == right.keys()
@@ -290,7 +293,7 @@ def test_records_are_those_of_steps_in_any_small_scenario(question: Scenario) ->
 def test_endless_copies_stretch_every_step_that_memory_binds() -> None:
     """One user on a GPU without floors or host: a link of half the bandwidth doubles TPOT, a tenth makes it 10/9."""
     question = scenario("cluster.gpu=ideal-3tb", "workload.num_requests=1", "workload.output=20", "run.max_time=10")
-    alone = time_per_token(KernelSimulation(question).run())
+    alone = time_per_token(kernelwise(question))
     for link, slower in ((1.5e12, 2.0), (0.3e12, 10 / 9)):
         assert time_per_token(KernelSimulation(question, link).run()) == pytest.approx(alone * slower, rel=1e-6)
 
