@@ -61,7 +61,7 @@ def error_by_load_plot(points: Sequence[Point], titles: Mapping[str, str]) -> "F
             axes,
             chosen,
             [(point.load or 1.0, 100 * (point.predicted / point.measured - 1)) for point in chosen],
-            colours,
+            looks,
         )
         axes.axhline(0, color=FAINT, linewidth=0.8)
         axes.axhspan(-100 * BAND, 100 * BAND, color=GREY, alpha=0.3, linewidth=0)
@@ -74,10 +74,9 @@ def error_by_load_plot(points: Sequence[Point], titles: Mapping[str, str]) -> "F
 
 
 def _looks(points: Sequence[Point]) -> dict[str, Look]:
+    looks = [Look(colour, marker) for marker in MARKERS for colour in CYCLE]
     groups = sorted({point.group for point in points})
-    return {
-        group: Look(CYCLE[i % len(CYCLE)], MARKERS[i // len(CYCLE) % len(MARKERS)]) for i, group in enumerate(groups)
-    }
+    return {group: looks[index % len(looks)] for index, group in enumerate(groups)}
 
 
 def _scatter(
