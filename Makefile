@@ -55,6 +55,9 @@ accuracy: $(VENV)/ready ## compare with measured runs: make accuracy TABLE=runs.
 bench-compiled: $(COMPILED)/ready ## measure the speed of the compiled build
 	PYTHONSAFEPATH=1 $(COMPILED)/bin/python tests/bench.py
 
+pictures: $(VENV)/ready-dev ## draw the README's picture of launches again
+	$(BIN)/python notebooks/pictures/launches.py
+
 clean: ## remove the environment, caches and results of `make run`
 	rm -rf $(VENV) $(COMPILED) runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
