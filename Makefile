@@ -19,7 +19,7 @@ NO_COMPILER := no C compiler with Python.h here (Debian: apt install gcc python3
 SAME_AS_PLAIN := $(addprefix tests/test_,compiled.py fidelity.py exact.py skipping.py laws.py kernels.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-compiled test-slow compiled bench bench-compiled accuracy clean
+.PHONY: help run test test-compiled test-slow compiled bench bench-compiled accuracy pictures clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
