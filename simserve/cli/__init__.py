@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from simserve.cli import capacity, catalogue, fidelity, memory, run, step, sweep, trace, validate
+from simserve.cli import calibrate, capacity, catalogue, fidelity, memory, run, step, sweep, trace, validate
 from simserve.cli.console import guarded
 
 app = typer.Typer(
@@ -26,11 +26,12 @@ VERBS: dict[str, list[Callable[..., None]]] = {
     ASK: [run.run, run.report, step.step, memory.memory],
     PLAN: [sweep.sweep, capacity.capacity],
     LOOK: [catalogue.gallery, catalogue.models, catalogue.profiles, catalogue.schema],
-    TRUST: [fidelity.fidelity, validate.fit_server],
+    TRUST: [fidelity.fidelity, validate.fit_server, calibrate.calibrate],
 }
 for panel, verbs in VERBS.items():
     for verb in verbs:
         app.command(rich_help_panel=panel)(guarded(verb))
+validate.validate.command()(guarded(calibrate.live))
 app.add_typer(trace.trace, name="trace", rich_help_panel=LOOK)
 app.add_typer(validate.validate, name="validate", rich_help_panel=TRUST)
 

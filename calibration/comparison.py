@@ -1,0 +1,149 @@
+"""`simserve validate live`: real runs and simulated ones of the same workload side by side, at several loads."""
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from calibration.engine.runner import ModelRunner
+from calibration.live import replay, serve, step_bias
+from simserve.report.metrics import LATENCIES
+from simserve.simulation import simulate
+from simserve.spec.result import Result
+from simserve.spec.scenario import Scenario
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+METRICS = {"ttft": "TTFT", "tpot": "TPOT", "e2el": "E2E"}
+STATISTICS = ("p50", "p95", "mean")
+LIGHT = 0.6
+"""Up to this load the tighter bounds hold."""
+BIAS_BOUND = 0.05
+Progress = Callable[[float], None]
+
+
+class Line(NamedTuple):
+    """One statistic: seconds measured (median of the repetitions) and simulated, the error, and its bound.
+
+    `spread` is how far the repetitions lie apart: (greatest - least) / median.
+    """
+
+    metric: str
+    statistic: str
+    real: float
+    simulated: float
+    error: float
+    spread: float
+    bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One load: its lines, the bias of step times in each repetition, and the records of both sides."""
+
+    load: float
+    rate: float
+    lines: list[Line]
+    biases: list[float]
+    real: Result
+    simulated: Result
+
+    @property
+    def verdict(self) -> str:
+        """`passed`, `failed`, or `noisy` where the real engine's own runs lie further apart than a bound.
+
+        A noisy comparison decides nothing.
+        """
+        if any(line.spread > line.bound for line in self.lines):
+            return "noisy"
+        missed = any(abs(line.error) > line.bound for line in self.lines)
+        return "failed" if missed or abs(statistics.median(self.biases)) > BIAS_BOUND else "passed"
+
+
+def at_load(scenario: Scenario, load: float, capacity: float) -> Scenario:
+    """The scenario with Poisson arrivals at a share of what the engine can serve."""
+    rate = load * capacity
+    return scenario.with_overrides([f"workload.arrivals={{process: poisson, rate: {rate:.6g}}}", "run.warmup=0 s"])
+
+
+def capacity_of(scenario: Scenario) -> float:
+    """Requests per second when there is always one waiting, as simulated."""
+    result = simulate(scenario.with_overrides(["workload.arrivals={process: all_at_once}"]))
+    return len(result.requests["finish"]) / float(np.nanmax(result.requests["finish"]))
+
+
+def compare(
+    runner: ModelRunner, scenario: Scenario, load: float, capacity: float, *, repetitions: int, progress: Progress
+) -> Comparison:
+    """Run the workload for real, several times over, and simulate it."""
+    scenario = at_load(scenario, load, capacity)
+    runs = [
+        serve(runner, scenario, lambda done, number=number: progress((number + done) / repetitions))
+        for number in range(repetitions)
+    ]
+    results = [replay(scenario, run) for run in runs]
+    simulated = simulate(scenario)
+    lines = [_line(metric, statistic, results, simulated, load) for metric in METRICS for statistic in STATISTICS]
+    biases = [step_bias(scenario, run) for run in runs]
+    return Comparison(load, load * capacity, lines, biases, results[0], simulated)
+
+
+def _line(metric: str, statistic: str, results: Sequence[Result], simulated: Result, load: float) -> Line:
+    values = [_value(result, metric, statistic) for result in results]
+    real, predicted = statistics.median(values), _value(simulated, metric, statistic)
+    spread = (max(values) - min(values)) / real
+    bound = 0.20 if load > LIGHT else 0.15 if statistic == "p95" else 0.10
+    return Line(metric, statistic, real, predicted, predicted / real - 1, spread, bound)
+
+
+def _value(result: Result, metric: str, statistic: str) -> float:
+    values = LATENCIES[metric](result.requests)
+    if statistic == "mean":
+        return float(np.nanmean(values))
+    return float(np.nanpercentile(values, int(statistic[1:])))
+
+
+def save(comparisons: Sequence[Comparison], folder: Path, force: bool) -> None:
+    """Both sides of each load as run folders, the lines as JSON, and the picture.
+
+    Raises:
+        FileExistsError: a run is there, and `force` is not set.
+    """
+    from simserve.report.run_folder import check_free, write_run
+
+    sides = [(each, side) for each in comparisons for side in ("real", "simulated")]
+    places = [folder / f"load-{each.load:g}" / side for each, side in sides]
+    for place in places:
+        check_free(place, force)
+    for (each, side), place in zip(sides, places, strict=True):
+        write_run(getattr(each, side), place, force)
+    (folder / "comparison.json").write_text(json.dumps([_facts(each) for each in comparisons], indent=2) + "\n")
+    live_plot(comparisons).savefig(folder / "live.png", dpi=150)
+
+
+def _facts(each: Comparison) -> dict[str, Any]:
+    lines = [line._asdict() for line in each.lines]
+    return {"load": each.load, "rate": each.rate, "verdict": each.verdict, "step_bias": each.biases, "lines": lines}
+
+
+def live_plot(comparisons: Sequence[Comparison]) -> "Figure":
+    """Distributions of the latencies, measured and simulated over each other: a row for each load."""
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(9.6, 2.6 * len(comparisons)), layout="constrained")
+    grid = drawn.subplots(len(comparisons), len(METRICS), squeeze=False)
+    for row, each in zip(grid, comparisons, strict=True):
+        for axes, (metric, name) in zip(row, METRICS.items(), strict=True):
+            for side, look in (("real", "-"), ("simulated", "--")):
+                values = np.sort(LATENCIES[metric](getattr(each, side).requests))
+                values = values[~np.isnan(values)]
+                axes.plot(values * 1e3, np.arange(1, len(values) + 1) / len(values), look, label=side)
+            axes.set(xlabel=f"{name} [ms]", title=f"load {each.load:.0%}", ylim=(0, 1.02))
+            axes.grid(alpha=0.3)
+    grid[0][0].legend(loc="lower right")
+    return drawn
