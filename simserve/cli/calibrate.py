@@ -55,6 +55,8 @@ def calibrate(
     part = _part("calibrate")
     if (output / "profile.yaml").exists() and not force:
         raise FileExistsError(f"{output / 'profile.yaml'} exists")
+    if (output / "profile.yaml").exists():  # that calibration is complete: begin anew
+        (output / "samples.csv").unlink(missing_ok=True)
     request = part.Request(
         output, device=device, model=model, dtype=dtype, quick=quick, passes=passes, base=base, bound=bound,
         max_tokens=max_tokens,
