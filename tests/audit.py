@@ -35,7 +35,7 @@ class Account:
     lost: int = 0
     """Computed tokens that preemptions took away, less those found again."""
     preempted_at: int = -1
-    """How far the replica had got when the request was preempted last."""
+    """Tokens that the replica had produced when the request was preempted last."""
 
 
 class Audited(Scheduler):
@@ -46,6 +46,8 @@ class Audited(Scheduler):
         self.accounts: dict[Request, Account] = {}
         self.decoders: set[Request] = set()
         self.num_sampled = 0
+        self.num_futile = 0
+        """Preemptions of a request between which and the one before nobody gained a token."""
         self.num_finished = 0
         self.num_checks = 0
 
@@ -60,8 +62,8 @@ class Audited(Scheduler):
             self.decoders.discard(request)
         for request in plan.preempted:
             account = self.accounts[request]
-            assert account.preempted_at < self.progress(), "preempted again before anyone gained anything"
-            account.preempted_at = self.progress()
+            self.num_futile += account.preempted_at == self.num_sampled
+            account.preempted_at = self.num_sampled
             account.lost += account.computed
             account.computed = account.hit = 0
         self.enter_decodes(plan, 1)
@@ -124,13 +126,6 @@ class Audited(Scheduler):
             if self.config.async_scheduling and request.output_len == request.max_tokens:
                 self.decoders.remove(request)
 
-    def progress(self) -> int:
-        """Tokens produced; or only computed, where prompts may be let in that do not fit as a whole: there requests can
-        take each other's blocks without any of them getting to its first token, in vLLM too."""
-        if self.config.scheduler_reserve_full_isl:
-            return self.num_sampled
-        return sum(account.paid for account in self.accounts.values())
-
     # -- the laws ------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -142,6 +137,8 @@ class Audited(Scheduler):
         assert len(self.accounts) == len(here) + self.num_finished, "a request is lost"
         assert len(self.running) <= (self.config.max_num_active_seqs or self.config.max_num_seqs)
         self.pool.check()
+        assert self.num_thrashings == self.num_futile
+        assert not (self.num_futile and self.config.scheduler_reserve_full_isl), "preempted again before anyone gained"
         size = self.config.block_size
         accounts = [self.accounts[request] for request in self.running]
         blocks = sum(-(-account.computed // size) for account in accounts)

@@ -51,6 +51,7 @@ CASES: dict[str, tuple[str, ...]] = {
     ),
     "inference-sim#1057, #1079: a preempted request starts from nothing, again and again": (
         "test_correctness_clock::test_1057_what_a_preempted_request_computed_can_be_hit_again",
+        "test_correctness_scheduling::test_1057_a_run_that_gets_nowhere_says_so",
         "test_conservation::test_requests_tokens_and_blocks_are_conserved_after_every_event",
     ),
     "inference-sim#200, #963, #1061, #1065: blocks lost in a failed allocation": (
