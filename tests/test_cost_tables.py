@@ -60,6 +60,15 @@ def test_tables_say_where_they_come_from(gpu: GpuSpec) -> None:
     assert 10_000 < size < 100_000
 
 
+def test_another_table_is_another_device() -> None:
+    """`profile_hash` covers the tables: two cards that differ in nothing else have two hashes."""
+    gpu = find_gpu("h100-sxm-80gb")
+    hashes = {gpu.model_copy(update={"tables": tables}).profile_hash for tables in (None, *(g.name for g in MEASURED))}
+    assert len(hashes) == 1 + len(MEASURED)
+    renamed = gpu.model_copy(update={"tables": "no-such-profile"})
+    assert renamed.profile_hash != gpu.profile_hash
+
+
 @pytest.mark.parametrize("gpu", MEASURED, ids=lambda gpu: gpu.name)
 def test_measured_gemms_are_read_as_they_are(gpu: GpuSpec) -> None:
     """But where more rows took less time: there they are taken level, in the middle."""

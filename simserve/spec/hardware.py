@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
+from simserve.spec import resources
 from simserve.spec.calibrated import CalibratedSpec
 from simserve.spec.dtypes import is_dtype
 from simserve.spec.quantities import (
@@ -160,7 +161,13 @@ class GpuSpec(Strict):
 
     @property
     def profile_hash(self) -> str:
-        """Twelve hex digits over every number of the profile: results with the same hash saw the same device."""
+        """Twelve hex digits over every number of the profile and its tables: results with the same hash saw the same
+        device.
+        """
         words = {"sources", "provenance"} | ({"calibrated"} if self.calibrated is None else set())
         numbers: Mapping[str, object] = self.model_dump(mode="json", exclude=words)
-        return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:12]
+        seen = hashlib.sha256(json.dumps(numbers, sort_keys=True).encode())
+        folder = None if self.tables is None else resources.find("hardware_profiles", self.tables)
+        for path in sorted(folder.glob("*.csv")) if folder else ():
+            seen.update(path.read_bytes())
+        return seen.hexdigest()[:12]
