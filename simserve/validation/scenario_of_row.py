@@ -30,6 +30,8 @@ _ENGINE_KEYS = {
     "max_model_len": "max_model_len",
     "num_gpu_blocks": "kv_cache_blocks_16tok",
 }
+_WITHOUT_SIZE = ([], ["instruct"], ["base"], ["chat"])
+"""What follows in the name of a model that leaves out its size, as Mistral-Nemo-Instruct-2407 does."""
 _ANY_WORKLOAD = {"arrivals": {"process": "all_at_once"}, "input": 1, "output": 1, "num_requests": 1}
 """Stands where a recording is going to."""
 
@@ -128,7 +130,7 @@ def catalogue_name(model: str) -> str:
         if head in known:
             return head
         longer = [name for name in known if name.startswith(f"{head}-")]
-        if length > 1 and len(longer) == 1:
+        if len(longer) == 1 and parts[length:][:1] in _WITHOUT_SIZE:
             return longer[0]
     raise NotModelledError(f"model {model} is not in the catalogue")
 
