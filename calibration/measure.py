@@ -11,7 +11,7 @@ import torch
 from calibration.engine.engine import Engine
 from calibration.engine.runner import ModelRunner
 from calibration.points import Point
-from calibration.samples import Sample, SampleFile
+from calibration.samples import Sample, SampleFile, rounded
 from simserve.engine.request import Request
 
 Progress = Callable[[float], None]
@@ -69,8 +69,8 @@ def take(runner: ModelRunner, point: Point, number: int, index: int) -> Sample:
     outputs = [runner.run(batch)]
     while len(outputs) < REPEATS and sum(output.times.total for output in outputs) < ENOUGH:
         outputs.append(runner.run(batch))
-    device = statistics.median(output.times.device for output in outputs)
-    total = statistics.median(output.times.total for output in outputs)
+    device = rounded(statistics.median(output.times.device for output in outputs))
+    total = rounded(statistics.median(output.times.total for output in outputs))
     return Sample(number, index, point, outputs[0].graph, device, total)
 
 

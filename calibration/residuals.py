@@ -13,6 +13,7 @@ import numpy as np
 from calibration.fit import Fit, steps_of
 from calibration.profile import SAMPLES
 from calibration.samples import read_samples
+from simserve.report.plots.style import plain_log_axis
 from simserve.spec.calibrated import CalibratedSpec
 from simserve.spec.catalogue import read_gpu
 from simserve.spec.errors import ScenarioError
@@ -52,6 +53,7 @@ def residual_plot(folder: Path) -> "Figure":
     axes.axhspan(-floor, floor, alpha=0.12, color="gray", label="noise floor")
     axes.axhline(0, color="gray", linewidth=0.8)
     axes.set(xscale="log", xlabel="measured step time [ms]", ylabel="predicted - measured [%]")
+    plain_log_axis(axes.xaxis)
     axes.set_title(f"{spec.model} in {spec.weight_dtype}, form {spec.form}", fontsize=10)
     axes.legend(fontsize=7, ncols=2)
     return drawn

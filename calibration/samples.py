@@ -62,10 +62,15 @@ def read_samples(path: Path) -> list[Sample]:
     return [_from_row(row) for row in csv.reader(lines)]
 
 
+def rounded(seconds: float) -> float:
+    """As it is written: four digits, far finer than any clock's noise."""
+    return float(f"{seconds:.4g}")
+
+
 def _as_row(sample: Sample) -> Iterable[object]:
     number, index, (kind, held_out, decodes, chunks), graph, device, total = sample
     texts = " ".join(map(str, decodes)), " ".join(f"{new}@{history}" for new, history in chunks)
-    return number, index, kind, int(held_out), *texts, graph, f"{device:.4g}", f"{total:.4g}"
+    return number, index, kind, int(held_out), *texts, graph, device, total
 
 
 def _from_row(row: list[str]) -> Sample:
