@@ -30,7 +30,7 @@ _ENGINE_KEYS = {
     "max_model_len": "max_model_len",
     "num_gpu_blocks": "kv_cache_blocks_16tok",
 }
-_WITHOUT_SIZE = ([], ["instruct"], ["base"], ["chat"])
+_WITHOUT_SIZE: tuple[list[str], ...] = ([], ["instruct"], ["base"], ["chat"])
 """What follows in the name of a model that leaves out its size, as Mistral-Nemo-Instruct-2407 does."""
 _ANY_WORKLOAD = {"arrivals": {"process": "all_at_once"}, "input": 1, "output": 1, "num_requests": 1}
 """Stands where a recording is going to."""
