@@ -19,7 +19,7 @@ NO_COMPILER := no C compiler with Python.h here (Debian: apt install gcc python3
 SAME_AS_PLAIN := $(addprefix tests/test_,compiled.py fidelity.py exact.py skipping.py laws.py kernels.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-compiled test-slow compiled bench bench-compiled accuracy pictures clean
+.PHONY: help run test test-compiled test-slow compiled bench bench-compiled accuracy pictures calibrate clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -41,6 +41,10 @@ test-compiled: $(VENV)/ready-dev ## that the compiled build decides what the pla
 
 test-slow: $(VENV)/ready-dev ## the tests that take minutes
 	$(BIN)/pytest -n $(WORKERS) -m slow
+
+calibrate: $(VENV)/ready-dev ## measure a real engine on one CPU thread, write hardware_profiles/cpu
+	$(BIN)/simserve calibrate --device cpu -o hardware_profiles/cpu --force
+	$(BIN)/simserve run scenarios/quickstart-cpu.yaml cluster.gpu=hardware_profiles/cpu/profile.yaml
 
 compiled: $(COMPILED)/ready ## compile the engine: .venv-compiled/bin/simserve, the same but faster
 

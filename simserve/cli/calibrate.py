@@ -1,6 +1,7 @@
 """`simserve calibrate` and `simserve validate live`: the real engine of `calibration/`, which needs torch."""
 
 import importlib
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,12 @@ def _part(name: str) -> Any:
     except ImportError as error:
         fail(f"{error.name} is not installed, and calibration needs it: pip install 'simserve[calibrate]'")
     return importlib.import_module(f"calibration.{name}")
+
+
+def _pin(device: str) -> None:
+    """Keep this process on one core of a CPU: a thread that moves finds its caches cold."""
+    if device == "cpu" and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def calibrate(
@@ -61,6 +68,7 @@ def calibrate(
         output, device=device, model=model, dtype=dtype, quick=quick, passes=passes, base=base, bound=bound,
         max_tokens=max_tokens,
     )  # fmt: skip
+    _pin(device)
     with progress_bar("measuring", patience=0) as progress:
         done = part.calibrate(request, progress, say)
     rows = [
@@ -107,6 +115,7 @@ def live(
         fail(f"--load {load}: expected shares such as 0.3,0.6,0.85")
     part, comparison = _part("validate_live"), _part("comparison")
     settings = part.Settings(profile, loads, device, model, requests, repetitions)
+    _pin(device)
     with progress_bar("serving", patience=0) as progress:
         compared = part.validate_live(settings, progress)
     for each in compared:
