@@ -237,6 +237,7 @@ def test_holes_are_filled_and_falls_taken_level() -> None:
 def test_auto_takes_kernels_where_all_was_measured(model: str, gpu: str, level: str) -> None:
     assert cost_level(scenario(model, gpu)) == level
     assert cost_level(scenario(model, gpu, "cost.level=datasheet")) == "datasheet"
+    assert cost_level(scenario(model, f"{{base: {gpu}, tables: null}}")) == "datasheet"
     if level == "datasheet" and "4090" not in gpu:
         assert cost_level(scenario(model, gpu, "cost.level=kernels")) == "kernels"
 

@@ -133,7 +133,9 @@ class GpuSpec(Strict):
     """`sm_90`, `gfx942`, ...: decides vLLM's defaults on data-centre Blackwell."""
     efficiency: EfficiencySpec
     tables: str | None = None
-    """Profile beside which the kernel times that were measured on this card lie."""
+    """Profile beside which the kernel times that were measured on this card lie. They outweigh `efficiency` where the
+    cost level is `kernels`; null in a profile with a `base` lets its own efficiencies hold.
+    """
     calibrated: CalibratedSpec | None = None
     """Step times of one model that `simserve calibrate` measured on this device."""
     interconnect: InterconnectSpec
