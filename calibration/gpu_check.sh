@@ -19,7 +19,7 @@ while [ $# -gt 0 ]; do
 done
 mkdir -p "$OUT"
 export PYTHONPATH=$PWD
-PYTHON=${PYTHON:-python3}
+if [ -z "${PYTHON:-}" ]; then if [ -x .venv/bin/python ]; then PYTHON=.venv/bin/python; else PYTHON=python3; fi; fi
 if [ -n "${WHEELS:-}" ]; then
   "$PYTHON" -m pip install --quiet --no-index --find-links "$WHEELS" \
     simpy pydantic typer rich quantiphy matplotlib pytest hypothesis || exit 1

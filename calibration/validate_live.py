@@ -80,7 +80,7 @@ def live_scenario(settings: Settings, spec: CalibratedSpec) -> Scenario:
     prompt = max(8, min(domain.tokens // 5, 512))
     answer = max(4, prompt // 3)
     longest = 8 * prompt
-    blocks = domain.decodes * -(-longest // BLOCK_SIZE) + 2
+    blocks = min(domain.decodes * -(-longest // BLOCK_SIZE), domain.context // BLOCK_SIZE) + 2
     text = f"""
         name: live
         seed: {settings.seed}
