@@ -36,9 +36,9 @@ of 128,256 logits: 109 and 311 us on RTX 4090, 64 and 164 us on RTX PRO 6000 (vL
 
 _SORT_BYTES = 200
 """Bytes that top-p or top-k sampling moves per logit: vLLM sorts the fp32 logits of each row with their indices (radix
-passes over keys and values), then softmax, cumulative sum, mask and scatter. Estimated from 36 runs of vLLM 0.15 on
-H100 (inference-sim), whose steps grow with the batch where the model's generation_config sets top_p (Llama 2 and 3,
-Qwen3) and do not where it sets none (CodeLlama, Mixtral)."""
+passes over keys and values), then softmax, cumulative sum, mask and scatter. Chosen, of 200 and 400, by the errors of
+the runs of vLLM 0.15 on H100 (inference-sim), whose steps grow with the batch where the model's generation_config sets
+top_p (Llama 2 and 3, Qwen3) and do not where it sets none (CodeLlama, Mixtral)."""
 
 _MEASURED_HEAD = 128
 """Elements of a head in the measured tables of attention."""
