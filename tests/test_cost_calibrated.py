@@ -49,7 +49,7 @@ def test_a_step_without_chunks_is_the_decode_step(num_decodes: int, context: int
 def test_a_mixed_step_is_the_formula() -> None:
     assert SPEC is not None
     each, host = SPEC.coefficients, SPEC.host
-    tokens = SPEC.tokens[64] + (SPEC.tokens[128] - SPEC.tokens[64]) * (4 + 96 - 64) / 64
+    tokens = float(np.interp(4 + 96, sorted(SPEC.tokens), [SPEC.tokens[count] for count in sorted(SPEC.tokens)]))
     expected = tokens + host.per_step + 5 * host.per_sequence + 4 * each.per_decode + 1000 * each.per_context_token
     expected += each.with_chunks + each.per_chunk + 106 * each.per_chunk_kv_token + 96 * 106 * each.per_chunk_pair
     step = COST.step([(96, 10)], 4, 1000, 5)
