@@ -82,10 +82,13 @@ def compare(
 ) -> Comparison:
     """Run the workload for real, several times over, and simulate it."""
     scenario = at_load(scenario, load, capacity)
-    runs = [
-        serve(runner, scenario, lambda done, number=number: progress((number + done) / repetitions))
-        for number in range(repetitions)
-    ]
+    runs = []
+    for number in range(repetitions):
+
+        def report(done: float, before: int = number) -> None:
+            progress((before + done) / repetitions)
+
+        runs.append(serve(runner, scenario, report))
     results = [replay(scenario, run) for run in runs]
     simulated = simulate(scenario)
     lines = [_line(metric, statistic, results, simulated, load) for metric in METRICS for statistic in STATISTICS]

@@ -73,8 +73,9 @@ def serve(runner: ModelRunner, scenario: Scenario, progress: Callable[[float], N
 
 
 def _add(engine: Engine, workload: Workload, texts: Texts, row: int) -> None:
-    lengths = [int(column[row]) for column in (workload.input_len, workload.output_len, workload.max_tokens)]
-    engine.add(Request(row, 0, *lengths, priority=int(workload.priority[row])), texts.prompt(row))
+    columns = (workload.input_len, workload.output_len, workload.max_tokens, workload.priority)
+    input_len, output_len, max_tokens, priority = (int(column[row]) for column in columns)
+    engine.add(Request(row, 0, input_len, output_len, max_tokens, priority=priority), texts.prompt(row))
 
 
 def _step(engine: Engine, run: LiveRun, now: int) -> int:
@@ -178,7 +179,7 @@ def replay(scenario: Scenario, run: LiveRun) -> Result:
     assert cost.num_taken == len(run.steps), "the engine takes more steps than the simulator"
     finish = np.array([run.finish[row] for row in range(len(run.finish))]) + simulation.front_end.delivery
     assert np.array_equal(np.rint(result.requests["finish"] * 1e9), np.rint(finish / 1e4)), "requests finish otherwise"
-    return replace(result, meta=result.meta | {"cost_level": "measured"})
+    return replace(result, meta={**result.meta, "cost_level": "measured"})
 
 
 def step_bias(scenario: Scenario, run: LiveRun) -> float:
