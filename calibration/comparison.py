@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from calibration.engine.runner import ModelRunner
-from calibration.live import replay, serve, step_bias
+from calibration.live import LiveRun, replay, serve, step_bias
 from simserve.report.metrics import LATENCIES
 from simserve.simulation import simulate
 from simserve.spec.result import Result
@@ -78,22 +78,35 @@ def capacity_of(scenario: Scenario) -> float:
 
 
 def compare(
-    runner: ModelRunner, scenario: Scenario, load: float, capacity: float, *, repetitions: int, progress: Progress
-) -> Comparison:
-    """Run the workload for real, several times over, and simulate it."""
-    scenario = at_load(scenario, load, capacity)
-    runs = []
-    for number in range(repetitions):
+    runner: ModelRunner, scenario: Scenario, loads: Sequence[float], *, repetitions: int, progress: Progress
+) -> list[Comparison]:
+    """Run the workload at each load for real, several times over, and simulate it.
 
-        def report(done: float, before: int = number) -> None:
-            progress((before + done) / repetitions)
+    Repetitions are taken round by round over the loads: what disturbs the machine for a while disturbs one of each,
+    and shows as their spread.
+    """
+    capacity = capacity_of(scenario)
+    scenarios = [at_load(scenario, load, capacity) for load in loads]
+    runs: list[list[LiveRun]] = [[] for _ in loads]
+    total = repetitions * len(loads)
+    for number in range(total):
+        index = number % len(loads)
+        runs[index].append(serve(runner, scenarios[index], _share(progress, number, total)))
+    return [
+        _comparison(load, load * capacity, each, of_load)
+        for load, each, of_load in zip(loads, scenarios, runs, strict=True)
+    ]
 
-        runs.append(serve(runner, scenario, report))
+
+def _share(progress: Progress, number: int, total: int) -> Progress:
+    return lambda done: progress((number + done) / total)
+
+
+def _comparison(load: float, rate: float, scenario: Scenario, runs: Sequence[LiveRun]) -> Comparison:
     results = [replay(scenario, run) for run in runs]
     simulated = simulate(scenario)
     lines = [_line(metric, statistic, results, simulated, load) for metric in METRICS for statistic in STATISTICS]
-    biases = [step_bias(scenario, run) for run in runs]
-    return Comparison(load, load * capacity, lines, biases, results[0], simulated)
+    return Comparison(load, rate, lines, [step_bias(scenario, run) for run in runs], results[0], simulated)
 
 
 def _line(metric: str, statistic: str, results: Sequence[Result], simulated: Result, load: float) -> Line:

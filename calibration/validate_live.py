@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 
 from calibration.calibrate import BLOCK_SIZE
-from calibration.comparison import Comparison, capacity_of, compare
+from calibration.comparison import Comparison, compare
 from calibration.engine.config import model_config
 from calibration.engine.runner import ModelRunner
 from simserve.simulation import scheduler_config
@@ -51,16 +51,7 @@ def validate_live(settings: Settings, progress: Callable[[float], None]) -> list
         graph_sizes=spec.graph_sizes,
     )
     runner.warm_up()
-    capacity = capacity_of(scenario)
-    count = len(settings.loads)
-
-    def at(index: int) -> Callable[[float], None]:
-        return lambda done: progress((index + done) / count)
-
-    return [
-        compare(runner, scenario, load, capacity, repetitions=settings.repetitions, progress=at(index))
-        for index, load in enumerate(settings.loads)
-    ]
+    return compare(runner, scenario, settings.loads, repetitions=settings.repetitions, progress=progress)
 
 
 def _calibration(settings: Settings) -> CalibratedSpec:

@@ -76,7 +76,11 @@ def test_bias_is_zero_where_the_times_are_the_models(scenario: Scenario, run: Li
 
 def test_both_sides_are_saved_as_runs(runner: ModelRunner, scenario: Scenario, tmp_path) -> None:
     capacity = capacity_of(scenario)
-    found = compare(runner, scenario, 0.5, capacity, repetitions=2, progress=lambda done: None)
+    seen: list[float] = []
+    found, busier = compare(runner, scenario, [0.5, 0.8], repetitions=2, progress=seen.append)
+    assert seen == sorted(seen)
+    assert seen[-1] == 1
+    assert (len(found.biases), busier.load) == (2, 0.8)
     assert found.rate == pytest.approx(capacity / 2)
     assert {(line.metric, line.statistic) for line in found.lines} >= {("ttft", "p95"), ("e2el", "mean")}
     save([found], tmp_path / "live", force=False)
