@@ -52,14 +52,17 @@ class Comparison:
     biases: list[float]
     real: Result
     simulated: Result
+    calibration_noise: float = 0.0
+    """Noise floor of the profile: one that was taken on a noisy machine proves nothing about another hour."""
 
     @property
     def verdict(self) -> str:
-        """`passed`, `failed`, or `noisy` where the real engine's own runs lie further apart than a bound.
+        """`passed`, `failed`, or `noisy` where the real engine's own runs lie further apart than a bound, or where the
+        calibration's noise floor exceeds the bound on step times.
 
         A noisy comparison decides nothing.
         """
-        if any(line.spread > line.bound for line in self.lines):
+        if self.calibration_noise > BIAS_BOUND or any(line.spread > line.bound for line in self.lines):
             return "noisy"
         missed = any(abs(line.error) > line.bound for line in self.lines)
         return "failed" if missed or abs(statistics.median(self.biases)) > BIAS_BOUND else "passed"
@@ -106,7 +109,10 @@ def _comparison(load: float, rate: float, scenario: Scenario, runs: Sequence[Liv
     results = [replay(scenario, run) for run in runs]
     simulated = simulate(scenario)
     lines = [_line(metric, statistic, results, simulated, load) for metric in METRICS for statistic in STATISTICS]
-    return Comparison(load, rate, lines, [step_bias(scenario, run) for run in runs], results[0], simulated)
+    biases = [step_bias(scenario, run) for run in runs]
+    spec = scenario.cluster.gpu.calibrated
+    noise = spec.quality.noise_floor if spec else 0.0
+    return Comparison(load, rate, lines, biases, results[0], simulated, noise)
 
 
 def _line(metric: str, statistic: str, results: Sequence[Result], simulated: Result, load: float) -> Line:

@@ -125,7 +125,7 @@ def live(
         say(f"wrote {out}")
     verdicts = {each.verdict for each in compared}
     if verdicts != {"passed"}:
-        noisy = "the machine is noisy: the real engine's own runs lie further apart than the bounds; nothing is proven"
+        noisy = "the machine is noisy: the real engine's own runs, or the calibration's, lie too far apart to tell"
         say(noisy if "noisy" in verdicts else "the simulator is off by more than the bounds")
         raise typer.Exit(SLO_MISSED)
 

@@ -106,6 +106,7 @@ def test_verdicts(scenario: Scenario, run: LiveRun, error: float, spread: float,
     result = replay(scenario, run)
     line = Line("ttft", "p50", 1.0, 1.0 + error, error, spread, 0.10)
     assert Comparison(0.5, 1.0, [line], [bias, bias], result, result).verdict == verdict
+    assert Comparison(0.5, 1.0, [line], [bias, bias], result, result, calibration_noise=0.06).verdict == "noisy"
 
 
 @pytest.mark.parametrize(
