@@ -95,12 +95,13 @@ class Simulation:
         requests = records.request_columns(
             self.workload, sent, self.replicas, self.cluster.rejected, self.scenario.engine.max_model_len
         )
+        gaps = records.gap_columns(self.replicas)
         steps = records.step_columns(self.replicas)
         return Result(
             scenario=self.scenario,
             requests=requests,
             steps=steps,
-            gaps=records.gap_columns(self.replicas),
+            gaps=gaps,
             class_names=self.workload.class_names,
             memory=self.ledger.as_dict(),
             meta=self._meta(float(steps["end"].max(initial=0.0)))

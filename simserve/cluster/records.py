@@ -47,7 +47,7 @@ def step_columns(replicas: Sequence[Replica]) -> Columns:
     """The step logs of all replicas, one after the other, as the columns of a result; the logs let go of them."""
     logs = [replica.log.step_columns() for replica in replicas]
     for replica in replicas:
-        replica.log.forget_steps()
+        replica.log.forget()
     counts = [len(log["steps"]) for log in logs]
     steps: Columns = {
         "replica": np.repeat(np.arange(len(logs), dtype=np.int32), counts),

@@ -77,9 +77,10 @@ class StepLog:
             self._packed = [{name: np.concatenate([block.pop(name) for block in blocks]) for name in STEP_FIELDS}]
         return self._packed[0]
 
-    def forget_steps(self) -> None:
-        """Let go of the rows: they are columns elsewhere now."""
+    def forget(self) -> None:
+        """Let go of all rows: they are columns elsewhere now."""
         self._packed = []
+        self.finishes, self.gaps = array("q"), array("q")
 
     def _pack(self) -> None:
         rows = np.array(self._buffer, dtype=np.int64).reshape(-1, len(STEP_FIELDS))
