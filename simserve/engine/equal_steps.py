@@ -59,6 +59,10 @@ class EqualSteps(NamedTuple):
     ends: Progression
     gpu: Progression
 
+    def decided(self, index: int) -> int:
+        """When step `index` is decided."""
+        return self.boundaries.at(index - 1) if index else self.start
+
     def boundary_reaching(self, at: int) -> int:
         """The first tick, not before `at`, at which a step is decided."""
         return self.start if at <= self.start else self.boundaries.at(self.boundaries.first_reaching(at))
@@ -73,7 +77,7 @@ class EqualSteps(NamedTuple):
         gap, growth = (tokens.gap + first * tokens.growth, tokens.growth) if num_steps > 1 else (0, 0)
         return [
             num_steps,
-            self.boundaries.at(first - 1) if first else self.start,
+            self.decided(first),
             self.ends.at(stop - 1),
             tokens.at(first),
             gap,

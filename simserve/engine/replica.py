@@ -72,6 +72,8 @@ class Replica:
         self._in_flight: StepPlan | None = None
         """Asynchronous: the plan decided last, if it has tokens."""
         self._run: EqualSteps | None = None
+        self._joined: list[int] = []
+        """When requests joined `waiting` during the run that is slept through."""
         self._idle = False
         self._stalled = False
         """Nothing runs and the head of `waiting` cannot be admitted: only an arrival can change that."""
@@ -89,8 +91,10 @@ class Replica:
         if self._idle:
             self._idle = self._stalled = False
             self._wake_at(max(self._ready, now))
-        elif self._run is not None and self.scheduler.waiting[0] is request:
-            self._wake_at(self._run.boundary_reaching(now))
+        elif self._run is not None:
+            self._joined.append(now)
+            if self.scheduler.waiting[0] is request:
+                self._wake_at(self._run.boundary_reaching(now))
 
     def num_outstanding(self) -> int:
         """Requests received and not finished before this instant."""
@@ -110,7 +114,7 @@ class Replica:
         """
         if self._run is not None:
             run, self._run = self._run, None
-            self._take(run, run.steps_before(horizon), len(self.scheduler.waiting))
+            self._take(run, run.steps_before(horizon))
         if self._in_flight is not None:
             self._take_tokens(max(self._end, self._ready))
 
@@ -264,22 +268,26 @@ class Replica:
         """Sleep to the end of a run, or until an arrival interrupts it; not at all if nothing can happen before."""
         num_steps, peek = run.num_steps, self.env.peek()
         last = run.boundaries.at(num_steps - 1)
-        num_waiting = len(self.scheduler.waiting)
+        self._joined.clear()
         if last >= peek:
             self._run = run
             yield self._sleep_until(run.boundary_reaching(int(peek)) if self._alone else last)
             self._run = None
             num_steps = run.steps_before(int(self.env.now))
-        self._take(run, num_steps, num_waiting)
+        self._take(run, num_steps)
 
-    def _take(self, run: EqualSteps, num_steps: int, num_waiting: int) -> None:
-        """The first `num_steps` steps of a run have passed; `num_waiting` requests waited when it began."""
+    def _num_waiting(self, at: int) -> int:
+        """How many waited at tick `at` of the run just slept through."""
+        return len(self.scheduler.waiting) - sum(joined > at for joined in self._joined)
+
+    def _take(self, run: EqualSteps, num_steps: int) -> None:
+        """The first `num_steps` steps of a run have passed."""
         if not num_steps:
             return
         if self._in_flight is not None:
             self._take_tokens(max(self._end, run.start + run.batch.cost.cpu))
         scheduler, log = self.scheduler, self.log
-        counts = len(scheduler.running), num_waiting
+        counts = len(scheduler.running), self._num_waiting(run.start)
         last_blocks = scheduler.decoding.blocks_of_step(num_steps - 1)
         plan = scheduler.repeat(num_steps)
         self.num_skipped_steps += num_steps - 1
@@ -290,6 +298,7 @@ class Replica:
             self._in_flight = plan
             if num_steps > 1:  # only the step after the last tells when its tokens are known
                 log.add_step(run.row(0, num_steps - 1, counts, free + last_blocks))
+                counts = counts[0], self._num_waiting(run.decided(num_steps - 1))
                 log.add_step(run.row(num_steps - 1, num_steps, counts, free))
                 return
         log.add_step(run.row(0, num_steps, counts, free))
