@@ -57,10 +57,7 @@ def assert_same_summary(runs: Result, steps: Result) -> None:
     assert left.keys() == right.keys()
     for name in right.keys() - EFFORT - {"step_time_breakdown"}:
         assert left[name] == right[name], name
-    left_time, right_time = left["step_time_breakdown"], right["step_time_breakdown"]
-    left_time.pop("host", None)
-    right_time.pop("host", None)
-    assert left_time == pytest.approx(right_time, rel=1e-9, abs=1e-9)
+    assert left["step_time_breakdown"] == pytest.approx(right["step_time_breakdown"], rel=1e-9, abs=1e-9)
 
 
 @given(scenarios())
@@ -98,6 +95,18 @@ def test_long_answers_are_skipped_over(rate: float, mode: str) -> None:
     assert skipped > (0.9 if rate < 1 else 0.2) * total
     assert len(runs.steps["steps"]) < total - skipped // 2
     assert int(str(runs.meta["scheduler_calls"])) < int(str(steps.meta["scheduler_calls"])) - skipped // 2
+
+
+@pytest.mark.parametrize("mode", ["true", "false"])
+def test_who_comes_during_a_run_waits_in_the_rows_that_begin_later(mode: str) -> None:
+    """Arrivals that find every seat taken end no run; the row of its last step counts those that came before it."""
+    question = scenario(
+        "workload.num_requests=60", "workload.arrivals.rate=5", "workload.output=40", "workload.input=16",
+        "engine.max_num_seqs=1", "cluster.replicas=2", "cluster.router=random", f"engine.async_scheduling={mode}",
+    )  # fmt: skip
+    runs, steps = both_ways(question)
+    assert steps.steps["waiting"].max() > 2
+    assert_same(runs, steps)
 
 
 def test_a_batch_that_decodes_together_is_one_row() -> None:
