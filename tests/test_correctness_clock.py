@@ -83,9 +83,10 @@ def test_2900_a_preempted_request_completes_once(mode: str, resolution: str) -> 
     """semantic-router#2900, #2890: the old completion of a preempted request still fired. Among many preemptions each
     request finishes exactly once, and the run ends. (Seats are counted in every event by tests/audit.py.)"""
     simulation = Simulation(constant(*FULL_POOL, mode, f"run.resolution={resolution}"))
-    result = simulation.run()
-    assert result.requests["num_preemptions"].sum() > 30
+    simulation.clock.run()
     finished = np.array(simulation.replicas[0].log.finishes).reshape(-1, len(FINISH_FIELDS))
+    result = simulation.run()  # all has happened: this only makes the columns
+    assert result.requests["num_preemptions"].sum() > 30
     assert sorted(finished[:, FINISH_FIELDS.index("request_id")].tolist()) == list(range(60))
     assert (result.requests["status"] == COMPLETED).all()
 
