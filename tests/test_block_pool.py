@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import oracle
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from shared_texts import Text, group_of, parent_of, prompts_of, random_text, texts, workload_of
 
 from simserve.cluster.prompts import Prompts
 from simserve.engine.block_pool import BlockPool
@@ -19,36 +19,8 @@ from simserve.engine.prefix import Branch
 from simserve.engine.request import FINISHED, PREFILLING, WAITING, Request
 from simserve.engine.scheduler import Scheduler
 from simserve.validation.observation import num_cached_blocks
-from simserve.workload.columns import Workload
 
 MAX_MODEL_LEN = 10_000
-
-
-class Text(NamedTuple):
-    """A request to be: its own part of the prompt, its answer, and whose text its prompt begins with."""
-
-    own: int
-    output: int
-    parent: int | None
-    """How many rows before, of those that there are."""
-    waits: bool
-    """Whether it is sent only after the parent's answer."""
-    group: int | None
-    prefix: int
-    whole: bool
-    """Whether the prompt has all of the parent's text, or only so much of it as `prefix` says."""
-
-
-texts = st.builds(
-    Text,
-    own=st.integers(1, 9),
-    output=st.integers(1, 9),
-    parent=st.none() | st.integers(1, 2),
-    waits=st.booleans(),
-    group=st.none() | st.integers(0, 1),
-    prefix=st.integers(1, 9),
-    whole=st.booleans(),
-)
 
 
 class Pair:
@@ -268,56 +240,6 @@ def in_order_of_eviction(pool: BlockPool) -> Iterator[tuple[Branch, int] | None]
                 yield None if entry.run is None else (entry.run.branch, index)
 
 
-def parent_of(specs: list[Text], row: int) -> int | None:
-    back = specs[row].parent
-    return None if back is None or row == 0 else max(0, row - back)
-
-
-def group_of(spec: Text, row: int) -> int:
-    return -1 if spec.group is None or (spec.parent is not None and row > 0) else spec.group
-
-
-def prompts_of(specs: list[Text]) -> Iterator[list[oracle.Token]]:
-    """The tokens of each prompt."""
-    prompts: list[list[oracle.Token]] = []
-    for row, spec in enumerate(specs):
-        parent = parent_of(specs, row)
-        head: list[oracle.Token] = []
-        if parent is not None:
-            head = list(prompts[parent])
-            head += [(f"own/{parent}", len(head) + index) for index in range(specs[parent].output)]
-        elif group_of(spec, row) >= 0:
-            head = [(f"group/{spec.group}", index) for index in range(spec.prefix)]
-        if parent is not None and not (spec.whole or spec.waits):
-            prompts.append(head[: spec.prefix])
-        else:
-            prompts.append(head + [(f"own/{row}", len(head) + index) for index in range(spec.own)])
-    yield from prompts
-
-
-def workload_of(specs: list[Text], prompts: list[list[oracle.Token]]) -> Workload:
-    """The same as columns."""
-    rows = range(len(specs))
-    parents = [parent_of(specs, row) for row in rows]
-    nothing = np.zeros(len(specs), dtype=np.int64)
-    output_len = np.array([spec.output for spec in specs])
-    return Workload(
-        arrival=np.array([-1 if specs[row].waits and parents[row] is not None else row for row in rows]),
-        input_len=np.array([len(prompt) for prompt in prompts]),
-        output_len=output_len,
-        max_tokens=output_len,
-        priority=nothing,
-        class_index=nothing,
-        class_names=("default",),
-        prefix_group=np.array([group_of(spec, row) for row, spec in enumerate(specs)]),
-        prefix_len=np.array([spec.prefix for spec in specs]),
-        session=nothing - 1,
-        turn=nothing,
-        parent=np.array([-1 if parent is None else parent for parent in parents]),
-        think=nothing,
-    )
-
-
 TestPool: Any = PoolMachine.TestCase
 TestPool.settings = settings(max_examples=80, stateful_step_count=60)
 
@@ -356,9 +278,3 @@ def live(random: Random) -> None:
         machine.blocks_would_be_evicted_in_the_same_order()
         machine.everyone_who_waits_would_hit_the_same()
         machine.the_observer_knows_what_is_cached()
-
-
-def random_text(random: Random) -> Text:
-    lengths = [random.randint(1, 9) for _ in range(3)]
-    parent, group = random.choice([None, 1, 2]), random.choice([None, 0, 1])
-    return Text(lengths[0], lengths[1], parent, random.random() < 0.5, group, lengths[2], random.random() < 0.5)
