@@ -88,13 +88,20 @@ class Replica:
         self._num_received += 1
         now = int(self.env.now)
         self.scheduler.add(request)
+        if self._run is not None:
+            self._joined.append(now)
+            if self.scheduler.waiting[0] is not request:
+                return  # nothing that it could change before the run ends
+        self.disturb()
+
+    def disturb(self) -> None:
+        """Something outside has changed what the next step may do: decide it when one is next due, run or no run."""
+        now = int(self.env.now)
         if self._idle:
             self._idle = self._stalled = False
             self._wake_at(max(self._ready, now))
         elif self._run is not None:
-            self._joined.append(now)
-            if self.scheduler.waiting[0] is request:
-                self._wake_at(self._run.boundary_reaching(now))
+            self._wake_at(self._run.boundary_reaching(now))
 
     def num_outstanding(self) -> int:
         """Requests received and not finished before this instant."""
