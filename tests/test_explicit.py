@@ -1,0 +1,55 @@
+"""The scheduler that visits every request decides what the one does that keeps sums."""
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from numpy.typing import NDArray
+from random_scenarios import scenarios
+from single_steps import single_steps
+
+from simserve.engine.explicit import ExplicitScheduler
+from simserve.simulation import Simulation, simulate
+from simserve.spec.result import Result
+from simserve.spec.scenario import Scenario
+
+SYNCHRONOUS: dict[str, Any] = {"async_scheduling": False}
+
+
+def explicitly(question: Scenario) -> Result:
+    """The scenario, served by schedulers that visit every request."""
+    simulation = Simulation(question)
+    for replica in simulation.replicas:
+        replica.scheduler = ExplicitScheduler(replica.scheduler.config)
+    return simulation.run()
+
+
+@given(scenarios(engine=SYNCHRONOUS | {"scheduling_policy": "fcfs"}))
+@settings(max_examples=100)
+def test_decides_what_the_scheduler_decides(question: Scenario) -> None:
+    explicit, implicit = explicitly(question), simulate(question)
+    assert_same_requests(explicit, implicit)
+    left, right = single_steps(explicit), single_steps(implicit)
+    for name in right:
+        np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+
+
+@given(scenarios(engine=SYNCHRONOUS | {"scheduling_policy": "priority"}, cost={"constant_step": 0.01, "host": {}}))
+@settings(max_examples=50)
+def test_decides_the_same_by_priority(question: Scenario) -> None:
+    """By priority a decode may go without; counted as a chunk afterwards by one, and by the other as what it is."""
+    assert_same_requests(explicitly(question), simulate(question))
+
+
+def assert_same_requests(left: Result, right: Result) -> None:
+    """Every column of requests, and every gap of more than a step."""
+    for name in right.requests:
+        np.testing.assert_array_equal(left.requests[name], right.requests[name], err_msg=name)
+    np.testing.assert_array_equal(gaps(left), gaps(right))
+
+
+def gaps(result: Result) -> NDArray[np.int64]:
+    """Rows of (request, step before, step after) with a step between."""
+    rows = np.array(list(result.gaps.values())).T
+    longer: NDArray[np.int64] = rows[rows[:, 2] > rows[:, 1] + 1]
+    return longer
