@@ -19,7 +19,7 @@ NO_COMPILER := no C compiler with Python.h here (Debian: apt install gcc python3
 SAME_AS_PLAIN := $(addprefix tests/test_,compiled.py fidelity.py exact.py skipping.py laws.py kernels.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-compiled test-slow compiled bench bench-compiled accuracy pictures calibrate clean
+.PHONY: help run test test-compiled test-slow compiled bench bench-compiled accuracy gallery pictures calibrate clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -58,6 +58,9 @@ accuracy: $(VENV)/ready ## compare with measured runs: make accuracy TABLE=runs.
 
 bench-compiled: $(COMPILED)/ready ## measure the speed of the compiled build
 	PYTHONSAFEPATH=1 $(COMPILED)/bin/python tests/bench.py
+
+gallery: $(VENV)/ready-dev ## measure and draw every mechanism of notebooks/gallery, write its page
+	$(BIN)/python -m notebooks.gallery_page
 
 pictures: $(VENV)/ready-dev ## draw the README's picture of launches again
 	$(BIN)/python notebooks/pictures/launches.py

@@ -1,4 +1,6 @@
-"""The gallery: every scenario asks one question, runs as it is, and takes the alternatives that its comments name."""
+"""Every scenario runs as it is, asks one question (in the gallery: claims something) and takes the alternatives that
+its comments name.
+"""
 
 import re
 from pathlib import Path
@@ -9,12 +11,14 @@ import pytest
 from simserve.simulation import simulate
 from simserve.spec import resources
 from simserve.spec.load import load_scenario, parse_scenario
-from simserve.spec.result import COMPLETED, Result
+from simserve.spec.result import COMPLETED, UNFINISHED, Result
 from simserve.spec.scenario import Scenario
 from simserve.workload.workload import build_workload
 
 FOLDER = resources.folder("scenarios")
-NAMES = list(resources.names("scenarios"))
+ALL = list(resources.names("scenarios"))
+CLAIMS = [name for name in ALL if name.startswith("gallery/")]
+NAMES = [name for name in ALL if name not in CLAIMS]
 
 
 def shortened(name: str) -> Scenario:
@@ -24,7 +28,7 @@ def shortened(name: str) -> Scenario:
         return scenario.with_overrides(["workload.trace.limit=100"])
     if scenario.workload.duration:
         return scenario.with_overrides(["workload.duration=5 s"])
-    return scenario.with_overrides(["workload.num_requests=100"])
+    return scenario.with_overrides([f"workload.num_requests={min(100, len(build_workload(scenario)))}"])
 
 
 def run(name: str) -> Result:
@@ -36,6 +40,22 @@ def test_every_scenario_runs(name: str) -> None:
     result = run(name)
     assert len(result.requests["status"]) == len(build_workload(result.scenario)) > 0
     assert np.all(result.requests["status"] == COMPLETED)
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_every_scenario_of_the_gallery_runs_to_its_end(name: str) -> None:
+    result = run(name)
+    assert len(result.requests["status"]) == len(build_workload(result.scenario)) > 0
+    assert np.all(result.requests["status"] != UNFINISHED)
+    assert np.any(result.requests["status"] == COMPLETED)
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_every_scenario_of_the_gallery_is_short_and_claims_something(name: str) -> None:
+    scenario = load_scenario(FOLDER / f"{name}.yaml")
+    assert scenario.description.endswith(".")
+    assert len((FOLDER / f"{name}.yaml").read_text().splitlines()) < 50
+    assert len(build_workload(scenario)) <= 2000
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -36,10 +36,13 @@ def find(kind: Kind, name: str) -> Path | None:
 
 
 def names(kind: Kind) -> list[str]:
-    """Names of that kind in alphabetical order: profiles by folder, models and scenarios by file without suffix."""
+    """Names of that kind in alphabetical order: profiles by folder, models and scenarios by file without suffix
+    (`quickstart`, `gallery/batching`).
+    """
     if kind == "hardware_profiles":
         return sorted(path.parent.name for path in folder(kind).glob("*/profile.yaml"))
-    return sorted(path.stem for path in folder(kind).glob("*.json" if kind == "models" else "*.yaml"))
+    files = folder(kind).rglob("*.json" if kind == "models" else "*.yaml")
+    return sorted(path.relative_to(folder(kind)).with_suffix("").as_posix() for path in files)
 
 
 def data_path(file: str) -> Path:

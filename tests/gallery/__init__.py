@@ -1,0 +1,1 @@
+"""Each entry of the gallery keeps what it claims."""
