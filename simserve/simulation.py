@@ -95,6 +95,8 @@ class Simulation:
         requests = records.request_columns(
             self.workload, sent, self.replicas, self.cluster.rejected, self.scenario.engine.max_model_len
         )
+        if self.workload.client_input_len is not None:
+            requests["client_input_len"] = self.workload.client_input_len
         gaps = records.gap_columns(self.replicas)
         steps = records.step_columns(self.replicas)
         return Result(
@@ -128,6 +130,7 @@ class Simulation:
             "scheduler_calls": sum(scheduler.num_calls for scheduler in schedulers),
             "num_gpu_blocks": self.ledger.num_gpu_blocks,
             "skipped_rows": self.workload.skipped_rows,
+            "input_tokens_counted_by": self.workload.input_counted_by,
             "shortened_sessions": self.workload.shortened_sessions,
             "duration": duration,
             "extensions": [],

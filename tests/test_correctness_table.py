@@ -170,6 +170,12 @@ CASES: dict[str, tuple[str, ...]] = {
         "test_correctness_cache::test_515_a_round_hits_all_but_the_new_part",
         "test_clients::test_a_turn_comes_after_the_answer_to_the_one_before",
     ),
+    "inference-sim#1299: the client's count of tokens taken for the server's": (
+        "test_correctness_tokens::test_1299_a_trace_keeps_both_counts",
+        "test_correctness_tokens::test_1299_the_servers_count_is_simulated",
+        "test_correctness_tokens::test_1299_the_report_says_whose_count_it_was",
+        "test_correctness_tokens::test_1299_a_measured_benchmark_is_replayed_with_the_servers_count",
+    ),
 }
 
 NOT_MODELLED_YET: dict[str, str] = {

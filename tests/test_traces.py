@@ -40,6 +40,10 @@ def same(one: Trace, other: Trace) -> None:
     assert (one.priority is None) == (other.priority is None)
     if one.priority is not None and other.priority is not None:
         np.testing.assert_array_equal(one.priority, other.priority)
+    assert one.input_counted_by == other.input_counted_by
+    assert (one.client_input_len is None) == (other.client_input_len is None)
+    if one.client_input_len is not None and other.client_input_len is not None:
+        np.testing.assert_array_equal(one.client_input_len, other.client_input_len)
 
 
 # Formats
@@ -99,6 +103,7 @@ rows = st.lists(
         st.integers(0, 9),
         names,
         st.integers(-5, 5),
+        st.just(-1) | st.integers(1, 10**6),
     ),
     min_size=1,
     max_size=20,
@@ -107,7 +112,7 @@ rows = st.lists(
 
 @given(rows, st.sampled_from(["csv", "jsonl"]))
 def test_what_is_written_reads_back_the_same(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int, int, int, str, int]], format: str
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int, int, int, str, int, int]], format: str
 ) -> None:
     columns = list(zip(*sorted(rows), strict=True))
     trace = Trace(
@@ -121,6 +126,7 @@ def test_what_is_written_reads_back_the_same(
         session=np.full(len(rows), "", dtype=np.str_),
         think=np.full(len(rows), np.nan),
         skipped_rows=0,
+        client_input_len=np.array(columns[6]) if max(columns[6]) > 0 else None,
     )
     path = tmp_path_factory.mktemp("trace") / f"trace.{format}"
     write_trace(trace, path)
@@ -280,7 +286,7 @@ def test_a_trace_of_bad_rows_only_is_refused(tmp_path: Path) -> None:
         ("arrival,input_length,output_len", "unknown column 'input_length'; did you mean 'input_len'?"),
         (
             "arrival,input_len,output_len,colour",
-            "unknown column 'colour'; expected some of input_len, output_len, arrival",
+            "unknown column 'colour'; expected some of input_len, client_input_len, output_len, arrival",
         ),
         ("arrival,input_len,output_len,arrival", "names a column twice"),
         ("arrival,input_len,output_len,prefix", "column 'prefix' is not modelled yet"),

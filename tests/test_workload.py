@@ -21,8 +21,11 @@ from simserve.workload.recorded import trace_of
 from simserve.workload.trace_writer import write_trace
 from simserve.workload.workload import Workload, build_workload
 
+ONLY_RECORDED = {"client_input_len", "input_counted_by"}
 COLUMNS = [
-    name for name in Workload.__slots__ if name not in {"class_names", "users", "skipped_rows", "shortened_sessions"}
+    name
+    for name in Workload.__slots__
+    if name not in {"class_names", "users", "skipped_rows", "shortened_sessions"} | ONLY_RECORDED
 ]
 LENGTHS = (
     "workload.input={distribution: lognormal, mean: 512, cv: 1, max: 8192}",

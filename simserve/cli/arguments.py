@@ -21,6 +21,10 @@ Overrides = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what an earlier call wrote there.")]
+ChatTemplateTokens = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="N", help="Tokens that the server adds to each prompt that the client counted."),
+]
 Seeds = Annotated[
     int, typer.Option(min=1, metavar="N", help="Runs with different seeds, counted from the scenario's own.")
 ]

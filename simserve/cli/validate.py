@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from simserve.cli.arguments import Force, Json, Overrides, ScenarioName, Workers, load
+from simserve.cli.arguments import ChatTemplateTokens, Force, Json, Overrides, ScenarioName, Workers, load
 from simserve.cli.console import fail, guarded, print_json, print_table, progress_bar, results_console, say
 
 validate = typer.Typer(no_args_is_help=True, help="Compare predictions with measured servers.")
@@ -70,19 +70,23 @@ def run(
         ),
     ],
     overrides: Overrides = None,
+    chat_template_tokens: ChatTemplateTokens = None,
     json: Json = False,
 ) -> None:
     """Replay the arrivals and lengths of a recorded benchmark and print the errors.
 
     BENCH: the .json that `vllm bench serve --save-result --save-detailed` writes, or a .csv with arrival_s, prompt_len,
     output_len, ttft_s and e2e_s (client's clock), or a .jsonl with arrival_time, queued_ts, first_token_ts,
-    last_token_ts, input_toks and output_toks (engine's clock). The scenario's own workload is not used.
+    last_token_ts, input_toks and output_toks (engine's clock). The scenario's own workload is not used. Of the prompts
+    the .json has the client's count, which --chat-template-tokens turns into the server's; prompt_len and input_toks
+    are the server's, and client_prompt_len or client_input_toks may stand beside them.
 
     Example: simserve validate run mine.yaml --against bench.json
     """
+    from simserve.report.counted import counted_by
     from simserve.validation.replay_benchmark import read_recording, replay_report
 
-    recording = read_recording(against)
+    recording = read_recording(against, chat_template_tokens)
     report = replay_report(load(scenario, overrides), recording)
     if json:
         print_json(report)
@@ -92,6 +96,7 @@ def run(
         for metric, each in report["metrics"].items()
     ]
     note = f"{report['requests']} requests of {against.name}, by the {report['clock']}'s clock"
+    note += f"; input tokens counted by: {counted_by(report)}"
     print_table("Replay of a benchmark", ["metric", "measured", "predicted", "error"], rows, note)
 
 
@@ -112,6 +117,7 @@ def fit_server(
         typer.Option("--output", "-o", metavar="DIR", show_default=False, help="Folder for the fitted profile.yaml."),
     ],
     overrides: Overrides = None,
+    chat_template_tokens: ChatTemplateTokens = None,
     force: Force = False,
 ) -> None:
     """Fit a hardware profile to benchmarks of your own server: bandwidth, FLOP/s, and the host's times.
@@ -127,7 +133,7 @@ def fit_server(
 
     if (output / "profile.yaml").exists() and not force:
         raise FileExistsError(f"{output / 'profile.yaml'} exists")
-    recordings = [read_recording(path) for path in against]
+    recordings = [read_recording(path, chat_template_tokens) for path in against]
     with progress_bar("fitting") as progress:
         fitted = fit(load(scenario, overrides), recordings, progress)
     factors = [[name, f"{factor:.3g}"] for name, factor in fitted.factors.items()]

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from simserve.report.counted import counted_by
 from simserve.report.text import count, limit_ms, number
 from simserve.spec.scenario import Scenario
 from simserve.spec.slo import SloSpec
@@ -67,7 +68,7 @@ def question_facts(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, 
         f" weights {model.weight_dtype}, KV {model.kv_dtype}",
         "Fleet": f"{replicas} of {cluster.tensor_parallel} x {cluster.gpu.name}{router}",
         "Requests": f"{_arrivals(scenario)}; {count(summary['num_prompts'])} counted",
-        "Lengths": _lengths(summary),
+        "Lengths": _lengths(summary) + _counted(summary),
         "Engine": f"{engine.scheduler}; at most {count(engine.max_num_seqs)} sequences,"
         f" {count(engine.max_num_batched_tokens)} tokens a step, {count(engine.max_model_len)} tokens a request{pool}",
         "Switches": ", ".join(f"{name} {'on' if on else 'off'}" for name, on in switches.items()),
@@ -96,6 +97,11 @@ def _lengths(summary: Mapping[str, Any]) -> str:
         return "nothing was completed"
     prompt, answer = (number(summary[f"total_{kind}_tokens"] / done) for kind in ("input", "output"))
     return f"{prompt} prompt tokens and {answer} output tokens on the mean"
+
+
+def _counted(summary: Mapping[str, Any]) -> str:
+    counted = counted_by(summary)
+    return f"; input counted by {counted}" if counted else ""
 
 
 def _objectives(scenario: Scenario) -> Iterator[str]:

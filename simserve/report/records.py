@@ -16,7 +16,7 @@ NAMED = {"class_index": "class", "status": "status"}
 """Columns of codes -> the column of names they are stored as."""
 
 SMALL = (
-    *("replica", "turn", "input_len", "output_len", "cached_len", "num_preemptions"),
+    *("replica", "turn", "input_len", "client_input_len", "output_len", "cached_len", "num_preemptions"),
     *("running", "waiting", "free_blocks", "preemptions", "graph"),
 )
 """Whole numbers that four bytes hold; the others get eight."""

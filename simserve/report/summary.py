@@ -44,6 +44,7 @@ def summarize(result: Result) -> Summary:
             "end": window.end,
             "excluded_requests": window.excluded,
         },
+        "input_tokens_client_share": _client_share(requests, done),
         "class_names": result.class_names,
         "classes": _classes(result, window, done),
         "memory": dict(result.memory),
@@ -90,6 +91,15 @@ def _benchmark(result: Result, window: Window, done: BoolArray, verdicts: Sequen
         "max_concurrent_requests": peak_concurrency(requests, done, window.start),
         "rtfx": 0.0,
     }
+
+
+def _client_share(requests: Columns, done: BoolArray) -> float | None:
+    """Prompt tokens that the client of a trace counted over those simulated, of completed requests with both counts."""
+    if "client_input_len" not in requests:
+        return None
+    both = done & (requests["client_input_len"] >= 0)
+    simulated = int(requests["input_len"][both].sum())
+    return int(requests["client_input_len"][both].sum()) / simulated if simulated else None
 
 
 def _latencies(result: Result, done: BoolArray) -> Summary:

@@ -4,6 +4,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from simserve.report.counted import counted_by
+
 WIDTH = 50
 LABEL = 40
 LATENCIES = {
@@ -58,6 +60,8 @@ def _our_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     yield _line("Saturation:", summary["saturation"])
     if summary["offered_rate"] is not None:
         yield _line("Request rate offered (RPS):", summary["offered_rate"])
+    if counted := counted_by(summary):
+        yield from _text("Input tokens counted by:", counted)
     if summary["window"]["warmup"]:
         yield _line("Requests left out as warm-up:", summary["window"]["excluded_requests"])
     if summary["statuses"]["unfinished"]:
@@ -95,6 +99,14 @@ def _title(text: str, fill: str) -> str:
 def _line(label: str, value: Value) -> str:
     shown = MISSING if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
     return f"{label:<{LABEL}} {shown:<10}"
+
+
+def _text(label: str, words: str) -> Iterator[str]:
+    """A line, or several where the words are too long for its second column."""
+    if len(words) <= WIDTH - LABEL:
+        yield _line(label, words)
+    else:
+        yield from textwrap.wrap(f"{label} {words}", WIDTH, break_on_hyphens=False)
 
 
 def _percent(share: float | None) -> float | None:

@@ -76,6 +76,9 @@ class TraceSpec(Strict):
     """Rows left out at the start."""
     speedup: PositiveNumber = 1.0
     """Gaps are divided by this."""
+    chat_template_tokens: Count | None = None
+    """Tokens that the server adds to each prompt that the client counted: its chat template and BOS token. Without it a
+    trace that has the client's count only (`vllm_bench`, `client_input_len`) is simulated as the client counted."""
     skip_bad_rows: bool = False
 
     @property

@@ -9,7 +9,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -21,6 +21,7 @@ from simserve.spec.errors import ScenarioError
 from simserve.spec.result import COMPLETED, Result
 from simserve.spec.scenario import Scenario
 from simserve.validation.measured import STATISTICS
+from simserve.workload.traces import CountedBy
 
 FloatArray = NDArray[np.float64]
 LATENCIES = ("ttft", "tpot", "e2e")
@@ -31,7 +32,9 @@ _NO_FRONT_END = ("front_end_per_request", "front_end_per_token", "delivery")
 class Recording:
     """Columns of a recorded benchmark in order of arrival, in seconds and tokens; nan where a latency does not exist.
 
-    `clock`: whose latencies these are. `path`: where they come from.
+    `clock`: whose latencies these are. `path`: where they come from. `input_len` is what is simulated: the server's
+    count of a prompt's tokens, or the client's where no other is known (`input_counted_by`). `client_input_len` is the
+    client's, None where it was not recorded.
     """
 
     path: Path
@@ -40,6 +43,8 @@ class Recording:
     output_len: NDArray[np.int64]
     latencies: Mapping[str, FloatArray]
     clock: Literal["client", "engine"]
+    client_input_len: NDArray[np.int64] | None = None
+    input_counted_by: CountedBy = "server"
 
     @property
     def duration(self) -> float:
@@ -47,11 +52,14 @@ class Recording:
         return float(np.max(self.arrival + self.latencies["e2e"]) - self.arrival[0])
 
 
-def read_recording(path: Path) -> Recording:
+def read_recording(path: Path, chat_template_tokens: int | None = None) -> Recording:
     """Recording of a `.json` (`vllm bench serve --save-detailed`), `.jsonl` or `.csv` file.
 
+    `chat_template_tokens` are what the server adds to every prompt that the client counted (chat template, BOS token),
+    None where that is not known.
+
     Raises:
-        ScenarioError: the file cannot be read, or has not what a replay needs.
+        ScenarioError: the file cannot be read, has not what a replay needs, or has the server's count already.
     """
     readers = {".json": _read_bench, ".jsonl": _read_jsonl, ".csv": _read_csv}
     if path.suffix not in readers:
@@ -66,7 +74,17 @@ def read_recording(path: Path) -> Recording:
         raise ScenarioError(f"{path}: cannot be read as a recorded benchmark: {error}") from None
     if recording.arrival.size == 0:
         raise ScenarioError(f"{path}: holds no completed request")
-    return recording
+    return recording if chat_template_tokens is None else _templated(recording, chat_template_tokens)
+
+
+def _templated(recording: Recording, template: int) -> Recording:
+    """The recording with what the server made of the prompts that the client counted."""
+    if recording.input_counted_by == "server":
+        raise ScenarioError(
+            f"{recording.path}: holds the server's count of the prompts' tokens, its chat template inside: "
+            "take chat_template_tokens out"
+        )
+    return replace(recording, input_len=recording.input_len + template, input_counted_by="server")
 
 
 def _read_bench(path: Path) -> Recording:
@@ -80,25 +98,38 @@ def _read_bench(path: Path) -> Recording:
     after = np.array([sum(gaps) for gaps in result["itls"]], dtype=np.float64)[kept]
     lengths = [np.array(result[name], dtype=np.int64)[kept] for name in ("input_lens", "output_lens")]
     e2e = np.array(result["latencies"], dtype=np.float64)[kept] if result.get("latencies") else ttft + after
-    return _recording(path, start, lengths, (ttft, e2e), "client")
+    recording = _recording(path, start, [*lengths, lengths[0]], (ttft, e2e), "client")
+    return replace(recording, input_counted_by="client")
 
 
 def _read_jsonl(path: Path) -> Recording:
-    """One request a line, by the engine's clock: arrival_time, queued_ts, first_token_ts, last_token_ts and tokens."""
+    """One request a line, by the engine's clock: arrival_time, queued_ts, first_token_ts, last_token_ts and tokens.
+
+    `input_toks` are the server's, `client_input_toks`, where every line has them, the client's.
+    """
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     names = ("arrival_time", "queued_ts", "first_token_ts", "last_token_ts")
     arrival, queued, first, last = (np.array([row[name] for row in rows], dtype=np.float64) for name in names)
-    lengths = [np.array([row[name] for row in rows], dtype=np.int64) for name in ("input_toks", "output_toks")]
+    lengths = _lengths(rows, ["input_toks", "output_toks"], "client_input_toks")
     return _recording(path, arrival, lengths, (first - queued, last - queued), "engine")
 
 
 def _read_csv(path: Path) -> Recording:
-    """One request a row, by the client's clock: arrival_s, prompt_len, output_len, ttft_s, e2e_s."""
+    """One request a row, by the client's clock: arrival_s, prompt_len, output_len, ttft_s, e2e_s.
+
+    `prompt_len` is the server's, `client_prompt_len`, where there is such a column, the client's.
+    """
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     arrival, ttft, e2e = (np.array([float(row[name]) for row in rows]) for name in ("arrival_s", "ttft_s", "e2e_s"))
-    lengths = [np.array([int(row[name]) for row in rows], dtype=np.int64) for name in ("prompt_len", "output_len")]
+    lengths = _lengths(rows, ["prompt_len", "output_len"], "client_prompt_len")
     return _recording(path, arrival, lengths, (ttft, e2e), "client")
+
+
+def _lengths(rows: Sequence[Mapping[str, Any]], names: list[str], client: str) -> list[NDArray[np.int64]]:
+    """Columns of tokens, that of the client's count last, where every row has it."""
+    given = [*names, client] if all(client in row for row in rows) else names
+    return [np.array([int(row[name]) for row in rows], dtype=np.int64) for name in given]
 
 
 def _recording(
@@ -108,13 +139,22 @@ def _recording(
     times: tuple[FloatArray, FloatArray],
     clock: Literal["client", "engine"],
 ) -> Recording:
+    """In order of arrival; `lengths` are those of prompts, of answers and, where known, of prompts by the client."""
     order = np.argsort(arrival, kind="stable")
-    input_len, output_len = (each[order] for each in lengths)
+    input_len, output_len, *by_client = (each[order] for each in lengths)
     ttft, e2e = (each[order] for each in times)
     tpot = np.where(output_len > 1, (e2e - ttft) / np.maximum(output_len - 1, 1), np.nan)
     latencies = {"ttft": ttft, "tpot": tpot, "e2e": e2e}
     start = arrival[order]
-    return Recording(path, start - (start[0] if start.size else 0.0), input_len, output_len, latencies, clock)
+    return Recording(
+        path=path,
+        arrival=start - (start[0] if start.size else 0.0),
+        input_len=input_len,
+        output_len=output_len,
+        latencies=latencies,
+        clock=clock,
+        client_input_len=by_client[0] if by_client else None,
+    )
 
 
 @contextmanager
@@ -210,9 +250,25 @@ def _statistics(values: FloatArray) -> list[float]:
 
 
 def replay_report(scenario: Scenario, recording: Recording) -> dict[str, Any]:
-    """Replay and its errors as plain data: `requests`, `clock` and per metric `measured`, `predicted`, `error`."""
+    """Replay and its errors as plain data: `requests`, `clock` and per metric `measured`, `predicted`, `error`.
+
+    `input_tokens_counted_by` and `input_tokens_client_share` say whose count of the prompts was simulated, and what the
+    client's is of it.
+    """
     errors = replay_errors(recording, replay(scenario, recording))
     metrics = {
         each.metric: {"measured": each.measured, "predicted": each.predicted, "error": each.error} for each in errors
     }
-    return {"requests": int(recording.arrival.size), "clock": recording.clock, "metrics": metrics}
+    return {
+        "requests": int(recording.arrival.size),
+        "clock": recording.clock,
+        "input_tokens_counted_by": recording.input_counted_by,
+        "input_tokens_client_share": _client_share(recording),
+        "metrics": metrics,
+    }
+
+
+def _client_share(recording: Recording) -> float | None:
+    if recording.client_input_len is None:
+        return None
+    return float(recording.client_input_len.sum() / recording.input_len.sum())

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from simserve.spec.errors import ScenarioError
 from simserve.spec.ticks import TICKS_PER_SECOND
+from simserve.workload.traces import CountedBy
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -47,6 +48,10 @@ class Workload:
     """Bad rows of a trace that were left out on request."""
     shortened_sessions: int = 0
     """Chats that end before their last turn, at the first that does not fit into `max_model_len`."""
+    client_input_len: IntArray | None = None
+    """Prompt tokens as the client of a trace counted them, -1 where it is not known; None where no row has them."""
+    input_counted_by: CountedBy | None = None
+    """Whose count `input_len` is, in a trace; None where lengths are drawn."""
 
     def __len__(self) -> int:
         return len(self.input_len)

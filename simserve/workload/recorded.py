@@ -31,6 +31,7 @@ def replay_trace(workload: WorkloadSpec, spec: TraceSpec, seed: int) -> Workload
         speedup=spec.speedup,
         skip_bad_rows=spec.skip_bad_rows,
         needs_arrival=workload.arrivals is None,
+        chat_template_tokens=spec.chat_template_tokens,
     )
     names, class_index = _classes(trace, workload, spec, seed)
     arrival = _arrivals(trace, workload, seed)
@@ -58,6 +59,8 @@ def replay_trace(workload: WorkloadSpec, spec: TraceSpec, seed: int) -> Workload
         think=clock_ticks(think[order]),
         users=loop.users if loop else 0,
         skipped_rows=trace.skipped_rows,
+        client_input_len=None if trace.client_input_len is None else trace.client_input_len[order],
+        input_counted_by=trace.input_counted_by,
     )
 
 
@@ -83,6 +86,8 @@ def trace_of(workload: Workload) -> Trace:
         session=np.where(workload.session < 0, "", workload.session.astype(np.str_)),
         think=np.where(waits, to_seconds(workload.think), np.nan),
         skipped_rows=workload.skipped_rows,
+        client_input_len=workload.client_input_len,
+        input_counted_by=workload.input_counted_by or "server",
     )
 
 

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO, cast
 
@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from simserve.spec.errors import ScenarioError
 from simserve.spec.strict import nearest
 
-REQUIRED_COLUMNS: Final = ("input_len", "output_len")
+INPUT_COLUMNS: Final = ("input_len", "client_input_len")
+"""Prompt tokens as the server and as the client counted them; a trace has one of them or both."""
 OPTIONAL_COLUMNS: Final = ("arrival", "max_tokens", "class", "priority", "session", "think")
 HEADER_FORMAT: Final = "simserve-trace"
 _LATER_COLUMNS: Final = ("prefix",)
@@ -55,7 +56,7 @@ class Table:
 def read_azure(path: Path, rows: Rows) -> Table:
     """Read the CSV of the Azure LLM inference traces; times become seconds, to the 100 ns that the file holds."""
     names = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-    table = _read_csv_columns(path, rows, required=names, optional=())
+    table = _read_csv_columns(path, rows, required=[(name,) for name in names], optional=())
     stamps, inputs, outputs = (table.columns[name] for name in names)
     columns = {"arrival": _seconds_of_dates(stamps), "input_len": inputs, "output_len": outputs}
     fields = dict(zip(columns, zip(names, (stamps, inputs, outputs), strict=True), strict=True))
@@ -64,7 +65,7 @@ def read_azure(path: Path, rows: Rows) -> Table:
 
 def read_csv(path: Path, rows: Rows) -> Table:
     """Read our own CSV: a header line that names the columns, in any order."""
-    return _read_csv_columns(path, rows, REQUIRED_COLUMNS, OPTIONAL_COLUMNS)
+    return _read_csv_columns(path, rows, (INPUT_COLUMNS, ("output_len",)), OPTIONAL_COLUMNS)
 
 
 def read_jsonl(path: Path, rows: Rows) -> Table:
@@ -76,10 +77,12 @@ def read_jsonl(path: Path, rows: Rows) -> Table:
         record, fault = _json_record(line)
         if fault:
             broken[len(records)] = fault
-        _refuse_unknown(record, (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS), f"{path}, line {number}")
+        _refuse_unknown(record, (*INPUT_COLUMNS, "output_len", *OPTIONAL_COLUMNS), f"{path}, line {number}")
         numbers.append(number)
         records.append(record)
-    names = [*REQUIRED_COLUMNS, *(name for name in OPTIONAL_COLUMNS if any(name in record for record in records))]
+    found = {name for record in records for name in record}
+    counted = [name for name in INPUT_COLUMNS if name in found] or ["input_len"]
+    names = [*counted, "output_len", *(name for name in OPTIONAL_COLUMNS if name in found)]
     return Table({name: [record.get(name) for record in records] for name in names}, numbers, broken)
 
 
@@ -88,8 +91,7 @@ def read_vllm_bench(path: Path, rows: Rows) -> Table:
 
     `start_times` is the client's own clock, whose origin means nothing. A request that failed has an entry in `errors`,
     an output length of 0 and perhaps a start time of 0: a broken row. Requests stand in the order of the data set,
-    which concurrent clients need not keep: they are put in order of time. Input lengths are those the client counted; a
-    server that adds a chat template or a BOS token computes a few tokens more.
+    which concurrent clients need not keep: they are put in order of time. Input lengths are those the client counted.
     """
     names = ("start_times", "input_lens", "output_lens")
     lists = _bench_lists(path, names)
@@ -102,7 +104,7 @@ def read_vllm_bench(path: Path, rows: Rows) -> Table:
     order = np.argsort(times, kind="stable").tolist()
     columns = {
         column: [fields[row] for row in order]
-        for column, fields in (("arrival", starts), ("input_len", inputs), ("output_len", outputs))
+        for column, fields in (("arrival", starts), ("client_input_len", inputs), ("output_len", outputs))
     }
     broken = {place: failed[row] for place, row in enumerate(order) if row in failed}
     fields = dict(zip(columns, zip(names, columns.values(), strict=True), strict=True))
@@ -161,7 +163,11 @@ def open_trace(path: Path) -> Iterator[TextIO]:
         raise ScenarioError(f"{path}: cannot be read as a trace: {error}") from error
 
 
-def _read_csv_columns(path: Path, rows: Rows, required: Sequence[str], optional: Sequence[str]) -> Table:
+Required = Sequence[Sequence[str]]
+"""Columns that must be there, each with those that can stand for it."""
+
+
+def _read_csv_columns(path: Path, rows: Rows, required: Required, optional: Sequence[str]) -> Table:
     numbers: list[int] = []
     records: list[list[str]] = []
     with open_trace(path) as file:
@@ -183,11 +189,11 @@ def _read_csv_columns(path: Path, rows: Rows, required: Sequence[str], optional:
     return Table(dict(zip(header, columns, strict=True)), numbers, broken)
 
 
-def _check_header(header: Sequence[str], required: Sequence[str], optional: Sequence[str], place: str) -> None:
-    _refuse_unknown(header, (*required, *optional), place)
-    missing = [name for name in required if name not in header]
+def _check_header(header: Sequence[str], required: Required, optional: Sequence[str], place: str) -> None:
+    _refuse_unknown(header, (*chain(*required), *optional), place)
+    missing = [names for names in required if not any(name in header for name in names)]
     if missing:
-        raise ScenarioError(f"{place}: the header {','.join(header)!r} has no column {missing[0]!r}")
+        raise ScenarioError(f"{place}: the header {','.join(header)!r} has no column {missing[0][0]!r}")
     if len(set(header)) != len(header):
         raise ScenarioError(f"{place}: the header {','.join(header)!r} names a column twice")
 

@@ -28,13 +28,24 @@ def convert_trace(
     offset: int = 0,
     skip_bad_rows: bool = False,
     force: bool = False,
+    chat_template_tokens: int | None = None,
 ) -> Trace:
     """Rewrite a trace of any known format as our own CSV (JSON lines where `target` ends in .jsonl).
+
+    `chat_template_tokens` are what the server adds to a prompt that the client counted. Where they are not known, what
+    is written has the client's count only, under its name.
 
     Raises:
         ScenarioError: the source cannot be used, or the target is there and not `force`.
     """
-    trace = read_trace(source, format, limit=limit, offset=offset, skip_bad_rows=skip_bad_rows)
+    trace = read_trace(
+        source,
+        format,
+        limit=limit,
+        offset=offset,
+        skip_bad_rows=skip_bad_rows,
+        chat_template_tokens=chat_template_tokens,
+    )
     write_trace(trace, target, force=force)
     return trace
 
@@ -75,7 +86,7 @@ def _fields(trace: Trace) -> dict[str, list[Field]]:
     """Columns that say something, an absent value being empty text."""
     columns: dict[str, list[Field]] = {
         "arrival": _times(trace.arrival),
-        "input_len": trace.input_len.tolist(),
+        **_input_fields(trace),
         "output_len": trace.output_len.tolist(),
     }
     if (trace.max_tokens != trace.output_len).any():
@@ -84,6 +95,16 @@ def _fields(trace: Trace) -> dict[str, list[Field]]:
         columns["priority"] = trace.priority.tolist()
     words: dict[str, list[Field]] = {"class": trace.class_name.tolist(), "session": trace.session.tolist()}
     columns |= {name: column for name, column in (words | {"think": _times(trace.think)}).items() if set(column) - {""}}
+    return columns
+
+
+def _input_fields(trace: Trace) -> dict[str, list[Field]]:
+    """Prompt tokens, each count under the name of whoever counted."""
+    if trace.input_counted_by == "client":
+        return {"client_input_len": trace.input_len.tolist()}
+    columns: dict[str, list[Field]] = {"input_len": trace.input_len.tolist()}
+    if trace.client_input_len is not None:
+        columns["client_input_len"] = ["" if tokens < 0 else tokens for tokens in trace.client_input_len.tolist()]
     return columns
 
 

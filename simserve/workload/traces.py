@@ -2,14 +2,20 @@
 
 A row that cannot be a request (no time, a negative length, an answer of no tokens, a time before the previous row's) is
 an error that names file and line, or, on request, left out and counted. Our own format, CSV or JSON lines, has the
-columns `arrival` (s), `input_len`, `output_len` and, where wanted, `max_tokens`, `class`, `priority`, `session` and
-`think` (s). The rows of one session are the turns of a chat, in order: the prompt of each holds the previous prompt and
-its answer. With `think` a turn comes that long after the previous answer, and needs no `arrival`.
+columns `arrival` (s), `input_len`, `output_len` and, where wanted, `client_input_len`, `max_tokens`, `class`,
+`priority`, `session` and `think` (s). The rows of one session are the turns of a chat, in order: the prompt of each
+holds the previous prompt and its answer. With `think` a turn comes that long after the previous answer, and needs no
+`arrival`.
+
+`input_len` is what the server computes, as `prompt_tokens` of its answers states it: chat template and BOS token are
+inside. `client_input_len` is what the client counted. Either may be larger, since tokenizers differ and servers
+truncate. A trace that has the client's count alone is simulated with it, plus `chat_template_tokens` where these are
+known.
 """
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +27,7 @@ from simserve.workload.trace_formats import READERS, Column, Table, to_floats
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
+CountedBy = Literal["server", "client"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +36,9 @@ class Trace:
 
     `number` is the line of the file a row came from (for `vllm bench serve` the index of the request). `arrival` counts
     from the start of the run, nan where there is none; `think` is nan where there is none; `class_name` and `session`
-    are empty text where there is none; `priority` is None where the trace has none.
+    are empty text where there is none; `priority` is None where the trace has none. `input_len` is what is computed,
+    and `input_counted_by` says whose count that is. `client_input_len` is what the client counted, -1 in a row without
+    it, None where no row has it.
     """
 
     number: IntArray
@@ -42,6 +51,8 @@ class Trace:
     session: NDArray[np.str_]
     think: FloatArray
     skipped_rows: int
+    client_input_len: IntArray | None = None
+    input_counted_by: CountedBy = "server"
 
     def __len__(self) -> int:
         return len(self.input_len)
@@ -56,19 +67,27 @@ def read_trace(
     speedup: float = 1.0,
     skip_bad_rows: bool = False,
     needs_arrival: bool = True,
+    chat_template_tokens: int | None = None,
 ) -> Trace:
     """Read `limit` rows of a trace after the first `offset`, its clock running `speedup` times faster.
 
     Formats whose clock has an origin of its own, and all after an `offset`, start at time 0 with the first request that
-    is kept. `needs_arrival` is false where an arrival process re-times the rows.
+    is kept. `needs_arrival` is false where an arrival process re-times the rows. `chat_template_tokens` are what the
+    server adds to every prompt that the client counted (chat template, BOS token), None where that is not known.
 
     Raises:
-        ScenarioError: no such file or format, no rows, or a bad row and not `skip_bad_rows`.
+        ScenarioError: no such file or format, no rows, a bad row and not `skip_bad_rows`, or `chat_template_tokens` for
+            prompts that the server counted.
     """
     table = READERS[format](path, slice(offset, None if limit is None else offset + limit))
     if not table.numbers:
         raise ScenarioError(f"{path}: no rows after offset {offset}")
-    trace = _checked(table, path, skip_bad_rows, needs_arrival)
+    if chat_template_tokens is not None and "input_len" in table.columns:
+        name, _ = table.fields.get("input_len", ("input_len", ()))
+        raise ScenarioError(
+            f"{path}: {name} is the server's count, its chat template inside: take chat_template_tokens out"
+        )
+    trace = _checked(table, path, skip_bad_rows, needs_arrival, chat_template_tokens)
     if not len(trace):
         raise ScenarioError(f"{path}: all of the {trace.skipped_rows} rows are bad")
     return _retimed(trace, from_zero=offset > 0 or not table.own_clock, speedup=speedup)
@@ -82,26 +101,32 @@ class _Fault(NamedTuple):
     why: str
 
 
-def _checked(table: Table, path: Path, skip_bad_rows: bool, needs_arrival: bool) -> Trace:
-    columns = _columns(table)
+def _checked(table: Table, path: Path, skip_bad_rows: bool, needs_arrival: bool, template: int | None) -> Trace:
+    columns = _columns(table, template or 0)
     total = len(table.numbers)
     while faults := [fault for fault in _faults(columns, table, needs_arrival) if fault.bad.any()]:
         if not skip_bad_rows:
             raise ScenarioError(_message(min(faults, key=lambda fault: int(fault.bad.argmax())), columns, table, path))
         good = ~np.logical_or.reduce([fault.bad for fault in faults])
         columns = {name: column[good] for name, column in columns.items()}
-    return _trace(columns, table, skipped_rows=total - len(columns["row"]))
+    by_server = "input_len" in table.columns or template is not None
+    return _trace(columns, table, total - len(columns["row"]), "server" if by_server else "client")
 
 
-def _columns(table: Table) -> dict[str, NDArray[Any]]:
-    """All columns as arrays: numbers as floats (nan where there is none), words as text."""
+def _columns(table: Table, template: int) -> dict[str, NDArray[Any]]:
+    """All columns as arrays: numbers as floats (nan where there is none), words as text.
+
+    Where only the client counted the input, it is that and the tokens of the server's `template`.
+    """
     count = len(table.numbers)
     columns: dict[str, NDArray[Any]] = {"row": np.arange(count)}
     columns["broken"] = np.isin(columns["row"], list(table.broken))
-    for name in ("arrival", "input_len", "output_len", "max_tokens", "priority", "think"):
+    for name in ("arrival", "input_len", "client_input_len", "output_len", "max_tokens", "priority", "think"):
         column = table.columns.get(name)
         columns[name] = np.full(count, np.nan) if column is None else to_floats(column)
         columns[f"{name} given"] = np.zeros(count, np.bool_) if column is None else _given(column)
+    if "input_len" not in table.columns:
+        columns["input_len"] = columns["client_input_len"] + template
     for name in ("class", "session"):
         words = table.columns.get(name, [""] * count)
         columns[name] = np.array(["" if word is None else str(word) for word in words], dtype=np.str_)
@@ -115,7 +140,8 @@ def _given(column: Column) -> BoolArray:
 
 
 def _faults(columns: dict[str, NDArray[Any]], table: Table, needs_arrival: bool) -> list[_Fault]:
-    given = {name: columns[f"{name} given"] for name in ("max_tokens", "priority", "think")}
+    given = {name: columns[f"{name} given"] for name in ("client_input_len", "max_tokens", "priority", "think")}
+    counted = "input_len" if "input_len" in table.columns else "client_input_len"
     too_few = ~_whole(columns["max_tokens"], 1) | (columns["max_tokens"] < columns["output_len"])
     no_pause = ~(np.isfinite(columns["think"]) & (columns["think"] >= 0))
     parents = parents_of(columns["session"])
@@ -123,12 +149,13 @@ def _faults(columns: dict[str, NDArray[Any]], table: Table, needs_arrival: bool)
     no_tokens = f"is not a whole number of tokens from 1 to {LONGEST}"
     faults = [
         _Fault(columns["broken"], "", ""),
-        _Fault(~_whole(columns["input_len"], 1), "input_len", no_tokens),
+        _Fault(given["client_input_len"] & ~_whole(columns["client_input_len"], 1), "client_input_len", no_tokens),
+        _Fault(~_whole(columns["input_len"], 1), counted, no_tokens),
         _Fault(~_whole(columns["output_len"], 1), "output_len", no_tokens),
         _Fault(given["max_tokens"] & too_few, "max_tokens", "is not a whole number of at least output_len"),
         _Fault(given["priority"] & ~_whole(columns["priority"], -LONGEST), "priority", "is not a whole number"),
         _Fault(given["think"] & no_pause, "think", "is not a time in seconds >= 0"),
-        _Fault(shrinks, "input_len", "is less than the prompt and answer of the session's previous turn"),
+        _Fault(shrinks, counted, "is less than the prompt and answer of the session's previous turn"),
     ]
     if needs_arrival:
         earliest = 0.0 if table.own_clock else -np.inf
@@ -183,11 +210,13 @@ def _complaint(fault: _Fault, row: int, table: Table) -> str:
     return f"{name} is missing" if value is None or value == "" else f"{name} {value!r} {fault.why}"
 
 
-def _trace(columns: dict[str, NDArray[Any]], table: Table, skipped_rows: int) -> Trace:
+def _trace(columns: dict[str, NDArray[Any]], table: Table, skipped_rows: int, input_counted_by: CountedBy) -> Trace:
     output_len = columns["output_len"].astype(np.int64)
     max_tokens = np.where(columns["max_tokens given"], columns["max_tokens"], output_len).astype(np.int64)
     priority = np.where(columns["priority given"], columns["priority"], 0).astype(np.int64)
     waits = (parents_of(columns["session"]) >= 0) & columns["think given"]
+    by_client = columns["client_input_len given"]
+    client_input_len = np.where(by_client, columns["client_input_len"], -1).astype(np.int64)
     return Trace(
         number=np.array(table.numbers, dtype=np.int64)[columns["row"]],
         arrival=np.where(waits, np.nan, columns["arrival"]),
@@ -199,6 +228,8 @@ def _trace(columns: dict[str, NDArray[Any]], table: Table, skipped_rows: int) ->
         session=columns["session"],
         think=np.where(waits, columns["think"], np.nan),
         skipped_rows=skipped_rows,
+        client_input_len=client_input_len if by_client.any() else None,
+        input_counted_by=input_counted_by,
     )
 
 
