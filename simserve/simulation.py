@@ -15,9 +15,9 @@ from simserve.engine.config import SchedulerConfig
 from simserve.engine.gpu.device import Gpu
 from simserve.engine.gpu.replica import KernelReplica
 from simserve.engine.instant import Clock
+from simserve.engine.policies import SCHEDULERS
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import Request
-from simserve.engine.scheduler import Scheduler
 from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
 from simserve.spec.ticks import to_ticks
@@ -58,7 +58,8 @@ class Simulation:
         self.clients: Responsive | OpenLoop = clients(self.clock, workload, self.front_end, self.cluster)
 
     def _replica(self, listener: Listener | None) -> Replica:
-        scheduler = Scheduler(scheduler_config(self.scenario, self.ledger.num_gpu_blocks))
+        config = scheduler_config(self.scenario, self.ledger.num_gpu_blocks)
+        scheduler = SCHEDULERS[self.scenario.engine.scheduler](config)
         if self.scenario.run.resolution == "kernels":
             gpu = Gpu.of(self.clock, self.scenario.cluster.gpu)
             return KernelReplica(self.clock, scheduler, self.cost, gpu, listener)

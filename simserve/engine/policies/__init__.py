@@ -1,0 +1,11 @@
+"""The schedulers that a scenario can name as `engine.scheduler`: vLLM's own, and the policies it is compared with.
+
+A policy is a subclass of `Scheduler` in a file of its own, and a line here.
+"""
+
+from collections.abc import Callable
+
+from simserve.engine.config import SchedulerConfig
+from simserve.engine.scheduler import Scheduler
+
+SCHEDULERS: dict[str, Callable[[SchedulerConfig], Scheduler]] = {"vllm_v1": Scheduler}
