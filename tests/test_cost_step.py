@@ -10,12 +10,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from simserve.cost import breakdown, build_step_cost, cost_level, front_end
+from simserve.cost.build import launch_ticks
 from simserve.cost.explain import explain_step, operators_of_step
 from simserve.cost.launch import GraphMode
 from simserve.cost.modelled import ModelledStepCost
-from simserve.spec.catalogue import find_model
+from simserve.spec.catalogue import find_gpu, find_model
 from simserve.spec.dtypes import bytes_per_element, scale_bytes_per_element
 from simserve.spec.errors import ScenarioError
+from simserve.spec.hardware import LaunchSpec
 from simserve.spec.load import parse_scenario
 from simserve.spec.scenario import Scenario
 from simserve.spec.ticks import to_seconds, to_ticks
@@ -290,6 +292,29 @@ def test_eager_launches_bind_small_batches() -> None:
     assert eager.decode(1).at(100).latency == launched - eager.forward.launch.kernel + head
     assert launched - host > 1.05 * eager.decode(1).at(100).gpu
     assert graph.decode(1).at(100).latency == host + graph.forward.launch.graph + graph.decode(1).at(100).gpu
+
+
+def test_python_launches_what_is_not_compiled() -> None:
+    """`enforce_eager` compiles nothing; without it attention alone, outside graphs, is called from Python."""
+    launch = find_gpu("h100-sxm-80gb").launch
+    assert launch.eager is not None
+    assert launch.eager > 2 * launch.kernel
+    model = find_model("llama-3.1-8b")
+    mixed, eager = modelled(), modelled("llama-3.1-8b", "h100-sxm-80gb", "engine.enforce_eager=true")
+    chunks = [(8192, 0)]
+    assert mixed.graph_of(chunks, 0) == eager.graph_of(chunks, 0)
+    launches = len(mixed.launches(chunks, 0, 0, 1))
+    attention, others = model.num_layers, launches - model.num_layers
+    assert sum(each.cpu for each in mixed.launches(chunks, 0, 0, 1)) == to_ticks(launch.eager) * attention + (
+        to_ticks(launch.kernel) * others
+    )
+    assert sum(each.cpu for each in eager.launches(chunks, 0, 0, 1)) == to_ticks(launch.eager) * launches
+
+
+def test_a_profile_without_eager_launches_takes_those_of_compiled_code() -> None:
+    launch = LaunchSpec.model_validate({"kernel": 7e-6, "graph": 1e-5})
+    assert launch_ticks(launch, eager=True) == launch_ticks(launch, eager=False)
+    assert launch_ticks(launch, eager=True).attention == to_ticks(7e-6)
 
 
 def test_host_time_enters_the_step_of_a_synchronous_engine_whole() -> None:

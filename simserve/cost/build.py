@@ -12,7 +12,7 @@ from simserve.cost.shape import Sharding, forward_shape
 from simserve.cost.step import ConstantStepCost, StepCost
 from simserve.cost.tables import Tables, tables_of
 from simserve.spec.errors import ScenarioError
-from simserve.spec.hardware import AllReduceSpec, GpuSpec, HostSpec
+from simserve.spec.hardware import AllReduceSpec, GpuSpec, HostSpec, LaunchSpec
 from simserve.spec.model import ModelSpec
 from simserve.spec.ticks import to_ticks
 
@@ -119,6 +119,7 @@ def modelled_step_cost(scenario: "Scenario") -> ModelledStepCost:
             scenario.cluster.tensor_parallel,
             measured=cost_level(scenario) == "kernels",
             sorts_logits=scenario.cost.sampling == "top_p",
+            eager=engine.enforce_eager,
         ),
         graph_policy(mode, engine.cuda_graph.capture_sizes, engine.max_num_seqs),
         host_ticks(scenario.cost.host, asynchronous=engine.async_scheduling),
@@ -126,15 +127,21 @@ def modelled_step_cost(scenario: "Scenario") -> ModelledStepCost:
 
 
 def build_forward(
-    model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, *, measured: bool = False, sorts_logits: bool = False
+    model: ModelSpec,
+    gpu: GpuSpec,
+    tensor_parallel: int,
+    *,
+    measured: bool = False,
+    sorts_logits: bool = False,
+    eager: bool = False,
 ) -> Forward:
     """Forward pass of a model on one of `tensor_parallel` GPUs, from the kernels that were `measured` on it or from its
-    efficiencies.
+    efficiencies; compiled, or `eager`.
 
     Raises:
         ScenarioError: a number format has no path on this GPU.
     """
-    launch = LaunchTicks(to_ticks(gpu.launch.kernel), to_ticks(gpu.launch.graph))
+    launch = launch_ticks(gpu.launch, eager=eager)
     tables = _tables(gpu) if measured else None
     try:
         shape = forward_shape(
@@ -143,6 +150,12 @@ def build_forward(
         return Forward(shape, Device.of(gpu, tables), launch)
     except ValueError as error:
         raise ScenarioError(f"{model.name} on {gpu.name}: {error}") from None
+
+
+def launch_ticks(spec: LaunchSpec, *, eager: bool) -> LaunchTicks:
+    """CPU times of launches: attention is an operator called from Python, and `eager` everything is."""
+    python = to_ticks(spec.kernel if spec.eager is None else spec.eager)
+    return LaunchTicks(python if eager else to_ticks(spec.kernel), to_ticks(spec.graph), python)
 
 
 def sharding(gpu: GpuSpec, ranks: int, tables: Tables | None = None, expert_dtype: str = "bf16") -> Sharding:

@@ -22,10 +22,11 @@ OperatorTicks = dict[TokenOperator, IntArray]
 
 
 class LaunchTicks(NamedTuple):
-    """CPU ticks to launch one kernel, and to replay one CUDA graph."""
+    """CPU ticks to launch one kernel, to replay one CUDA graph, and to launch the attention of a layer alone."""
 
     kernel: int
     graph: int
+    attention: int
 
 
 class Forward:
@@ -131,4 +132,4 @@ class Forward:
     def _attention(self, layer: Layer) -> Launch:
         """One launch covers the attention over chunks and over decodes: engines pass both in one call."""
         is_full = layer.attention.window is None
-        return Launch("attention", self.launch.kernel, full=int(is_full), window=int(not is_full))
+        return Launch("attention", self.launch.attention, full=int(is_full), window=int(not is_full))

@@ -46,7 +46,7 @@ def launches_of_step(forward: Forward, mode: GraphMode, rows: int, batch: Batch)
             if mode is GraphMode.PIECEWISE:
                 body.append(StepLaunch(forward.launch.graph, tuple(piece)))
                 piece = []
-            body.append(StepLaunch(forward.launch.kernel, tuple(kernels)))
+            body.append(StepLaunch(forward.launch.attention, tuple(kernels)))
     if piece:
         body.append(StepLaunch(forward.launch.graph, tuple(piece)))
     head = forward.kernels(forward.shape.head, batch.num_sampled)

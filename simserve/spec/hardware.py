@@ -95,9 +95,13 @@ class LaunchSpec(Strict):
     """CPU time to hand work to the GPU."""
 
     kernel: Seconds
-    """One kernel launched eagerly, with the framework's dispatch."""
+    """One kernel outside any graph, launched by compiled code (torch.compile)."""
     graph: Seconds
     """Replay of one whole CUDA graph."""
+    eager: Seconds | None = None
+    """One operator called from Python, with the framework's dispatch: all of them under `enforce_eager`, which compiles
+    nothing, and attention wherever it is outside a graph. As `kernel` where it is left out.
+    """
 
 
 class HostSpec(Strict):
