@@ -11,10 +11,13 @@ from simserve.cluster.cluster import Cluster
 from simserve.cluster.prompts import Prompts
 from simserve.cluster.router import ROUTERS
 from simserve.cost import build_step_cost, cost_level, front_end, memory_ledger
+from simserve.cost.pipeline import PipelineCost
 from simserve.engine.config import SchedulerConfig
+from simserve.engine.explicit import ExplicitScheduler
 from simserve.engine.gpu.device import Gpu
 from simserve.engine.gpu.replica import KernelReplica
 from simserve.engine.instant import Clock
+from simserve.engine.pipeline import PipelineReplica
 from simserve.engine.policies import SCHEDULERS
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import Request
@@ -59,6 +62,8 @@ class Simulation:
 
     def _replica(self, listener: Listener | None) -> Replica:
         config = scheduler_config(self.scenario, self.ledger.num_gpu_blocks)
+        if isinstance(self.cost, PipelineCost):
+            return PipelineReplica(self.clock, ExplicitScheduler(config), self.cost, listener=listener)
         scheduler = SCHEDULERS[self.scenario.engine.scheduler](config)
         if self.scenario.run.resolution == "kernels":
             gpu = Gpu.of(self.clock, self.scenario.cluster.gpu)

@@ -8,7 +8,9 @@ from simserve.cost.device import Device
 from simserve.cost.forward import Forward, LaunchTicks
 from simserve.cost.launch import graph_policy
 from simserve.cost.modelled import HostTicks, ModelledStepCost
+from simserve.cost.pipeline import PipelineCost
 from simserve.cost.shape import Sharding, forward_shape
+from simserve.cost.stages import Hop, shape_of_stage
 from simserve.cost.step import ConstantStepCost, StepCost
 from simserve.cost.tables import Tables, tables_of
 from simserve.spec.errors import ScenarioError
@@ -36,16 +38,39 @@ def build_step_cost(scenario: "Scenario") -> StepCost:
             takes no time.
     """
     level = cost_level(scenario)
+    if scenario.cluster.pipeline_parallel > 1:
+        return _pipeline_cost(scenario, level)
     calibrated = scenario.cluster.gpu.calibrated
     if level == "calibrated" and calibrated is not None:
         graphs = not scenario.engine.enforce_eager and scenario.engine.cuda_graph.mode != "none"
         return CalibratedStepCost(calibrated, graphs=graphs)
     if level == "constant":
-        ticks = to_ticks(scenario.cost.constant_step or 0.0)
-        if ticks <= 0:
-            raise ScenarioError(f"cost.constant_step: a step takes time, got {scenario.cost.constant_step} s")
-        return ConstantStepCost(ticks)
+        return ConstantStepCost(_constant_ticks(scenario))
     return modelled_step_cost(scenario)
+
+
+def _constant_ticks(scenario: "Scenario") -> int:
+    ticks = to_ticks(scenario.cost.constant_step or 0.0)
+    if ticks < scenario.cluster.pipeline_parallel:
+        raise ScenarioError(f"cost.constant_step: a step takes time, got {scenario.cost.constant_step} s")
+    return ticks
+
+
+def _pipeline_cost(scenario: "Scenario", level: str) -> PipelineCost:
+    """Step cost of a replica in stages. A constant step is the same part of it on each."""
+    stages = scenario.cluster.pipeline_parallel
+    if level == "constant":
+        first, rest = divmod(_constant_ticks(scenario), stages)
+        return PipelineCost([ConstantStepCost(first + (stage < rest)) for stage in range(stages)])
+    whole = modelled_step_cost(scenario)
+    hop = Hop.of(scenario.model, scenario.cluster.gpu, scenario.cluster.tensor_parallel)
+    idle = HostTicks(0, 0, 0)
+    costs = []
+    for stage in range(stages):
+        shape = shape_of_stage(whole.forward.shape, stages, stage, hop)
+        forward = Forward(shape, whole.forward.device, whole.forward.launch)
+        costs.append(ModelledStepCost(forward, whole.policy, idle if stage else whole.host))
+    return PipelineCost(costs)
 
 
 def cost_level(scenario: "Scenario") -> str:
@@ -75,7 +100,7 @@ def cost_level(scenario: "Scenario") -> str:
 
 
 def _is_calibrated(scenario: "Scenario") -> bool:
-    spec, ranks = scenario.cluster.gpu.calibrated, scenario.cluster.tensor_parallel
+    spec, ranks = scenario.cluster.gpu.calibrated, scenario.cluster.gpus_per_replica
     return spec is not None and is_calibrated_for(spec, scenario.model, ranks, scenario.engine.block_size)
 
 

@@ -8,6 +8,8 @@ from simserve.cost.build import build_step_cost
 from simserve.cost.launch import GraphMode
 from simserve.cost.modelled import ModelledStepCost
 from simserve.cost.operators import Kernel
+from simserve.cost.pipeline import PipelineCost
+from simserve.cost.step import StepCost
 from simserve.spec.ticks import to_seconds
 
 if TYPE_CHECKING:
@@ -40,20 +42,24 @@ def operators_of_step(
     Raises:
         ScenarioError: as `build_step_cost`.
     """
-    cost = build_step_cost(scenario)
-    if not isinstance(cost, ModelledStepCost):
-        return []
     counted: dict[str, tuple[Kernel, int]] = {}
-    for launch in cost.launches(chunks, num_decodes, context, num_sampled):
-        for kernel in launch.kernels:
-            _, count = counted.get(kernel.name, (kernel, 0))
-            counted[kernel.name] = kernel, count + 1
+    for part in _modelled_parts(build_step_cost(scenario)):
+        for launch in part.launches(chunks, num_decodes, context, num_sampled):
+            for kernel in launch.kernels:
+                _, count = counted.get(kernel.name, (kernel, 0))
+                counted[kernel.name] = kernel, count + 1
     return [
         Operator(
             name, count, count * kernel.bytes, count * kernel.flops, to_seconds(count * kernel.ticks), kernel.bound
         )
         for name, (kernel, count) in counted.items()
     ]
+
+
+def _modelled_parts(cost: StepCost) -> list[ModelledStepCost]:
+    """The costs that are sums of operators: that of the replica, or of each stage of its pipeline."""
+    stages = cost.stages if isinstance(cost, PipelineCost) else (cost,)
+    return [stage for stage in stages if isinstance(stage, ModelledStepCost)]
 
 
 def explain_step(
@@ -70,7 +76,8 @@ def explain_step(
     cost = build_step_cost(scenario)
     step = cost.step(chunks, num_decodes, context, num_sampled)
     tokens = num_decodes + sum(new for new, _ in chunks)
-    mode, rows = cost.graph_of(chunks, num_decodes) if isinstance(cost, ModelledStepCost) else (GraphMode.NONE, tokens)
+    parts = _modelled_parts(cost)
+    mode, rows = parts[0].graph_of(chunks, num_decodes) if parts else (GraphMode.NONE, tokens)
     operators = operators_of_step(scenario, chunks, num_decodes, context, num_sampled)
     return {
         "time": to_seconds(step.latency),

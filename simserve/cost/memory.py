@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from simserve.cost.activations import activation_bytes
 from simserve.cost.kv_pool import KvGroups
 from simserve.cost.launch import GraphMode, GraphPolicy, graph_policy
+from simserve.cost.stages import model_of_stage, unheld_parameters
 from simserve.spec.dtypes import bytes_per_element, scale_bytes_per_element
 from simserve.spec.errors import ScenarioError
 from simserve.spec.model import ModelSpec
@@ -63,16 +64,23 @@ class MemoryLedger:
 
 
 def memory_ledger(scenario: "Scenario") -> MemoryLedger:
-    """Ledger of one GPU of a replica. `engine.num_gpu_blocks` overrides the blocks that the ledger finds.
+    """Ledger of one GPU of a replica; of the stage with the fewest blocks, which all stages of a pipeline then have.
+    `engine.num_gpu_blocks` overrides the blocks that the ledger finds.
 
     Raises:
         ScenarioError: weights, another line or the KV of one request of `max_model_len` tokens do not fit; the message
             names the line, its bytes and the GPU's.
     """
+    stages = range(scenario.cluster.pipeline_parallel)
+    return min((_ledger_of_stage(scenario, stage) for stage in stages), key=lambda ledger: ledger.num_gpu_blocks)
+
+
+def _ledger_of_stage(scenario: "Scenario", stage: int) -> MemoryLedger:
     engine, total = scenario.engine, round(scenario.cluster.gpu.memory)
-    lines = _lines(scenario)
-    groups = KvGroups.of(scenario.model)
-    block_bytes = groups.block_bytes(scenario.model, scenario.cluster.tensor_parallel, engine.block_size)
+    model = model_of_stage(scenario.model, scenario.cluster.pipeline_parallel, stage)
+    lines = _lines(scenario, model, stage)
+    groups = KvGroups.of(model)
+    block_bytes = groups.block_bytes(model, scenario.cluster.tensor_parallel, engine.block_size)
     if engine.num_gpu_blocks is None:
         budget = int(total * engine.gpu_memory_utilization)
         _refuse_overfull(scenario, lines, budget)
@@ -102,18 +110,27 @@ def memory_ledger(scenario: "Scenario") -> MemoryLedger:
     )
 
 
-def _lines(scenario: "Scenario") -> dict[str, int]:
-    """What is taken from the budget before KV, in the order in which it is taken."""
-    model, engine, ranks = scenario.model, scenario.engine, scenario.cluster.tensor_parallel
-    gpu = scenario.cluster.gpu
+def _lines(scenario: "Scenario", model: ModelSpec, stage: int) -> dict[str, int]:
+    """What is taken from the budget before KV, in the order in which it is taken; `model` has the layers of `stage`."""
+    engine, cluster, ranks = scenario.engine, scenario.cluster, scenario.cluster.tensor_parallel
+    gpu = cluster.gpu
     tokens = engine.max_num_batched_tokens
     rows = min(engine.max_num_seqs, tokens)
     return {
-        "weights": round(weight_bytes(model, ranks)),
+        "weights": round(_stage_weight_bytes(scenario, model, stage)),
         "activations": activation_bytes(model, ranks, tokens=tokens, rows=rows, max_model_len=engine.max_model_len),
-        "framework": round(gpu.framework_bytes + (gpu.communicator_bytes if ranks > 1 else 0)),
+        "framework": round(gpu.framework_bytes + (gpu.communicator_bytes if cluster.gpus_per_replica > 1 else 0)),
         "cuda_graphs": graph_bytes(model.num_layers, _graphs(engine)),
     }
+
+
+def _stage_weight_bytes(scenario: "Scenario", model: ModelSpec, stage: int) -> float:
+    """Bytes of the weights on one GPU of a stage, which has the layers of `model` and perhaps embedding and head."""
+    whole, ranks = scenario.model, scenario.cluster.tensor_parallel
+    elsewhere = unheld_parameters(whole, scenario.cluster.pipeline_parallel, stage)
+    if whole.given_weight_bytes is not None:
+        return weight_bytes(whole, ranks) * (model.num_parameters - elsewhere) / whole.num_parameters
+    return weight_bytes(model, ranks) - elsewhere * bytes_per_element(model.activation_dtype) / ranks
 
 
 def weight_bytes(model: ModelSpec, ranks: int) -> float:

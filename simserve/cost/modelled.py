@@ -145,6 +145,9 @@ class ModelledStepCost:
 
     def _compile_head(self, rows: int) -> tuple[int, int, int]:
         """CPU ticks of the head and of the host after it, GPU ticks of the head, and its end on an idle GPU."""
+        if not self.forward.shape.head:  # a stage of a pipeline before the last
+            self._heads[rows] = part = self.host.after, 0, 0
+            return part
         head = self._head[rows]
         part = head.cpu + self.host.after, head.gpu, head.critical[0].base
         self._heads[rows] = part

@@ -51,7 +51,7 @@ def find_fleet(
     needed = max(collected(results(executor, partial(seed_replicas, capacity, target), runs), progress))
     trials = results(executor, partial(_measures, capacity.load, target, needed), runs)
     measures = means([table for _, table in trials])
-    return Fleet(target, needed, needed * scenario.cluster.tensor_parallel, measures)
+    return Fleet(target, needed, needed * scenario.cluster.gpus_per_replica, measures)
 
 
 def seed_replicas(capacity: Capacity, target: float, scenario: Scenario) -> int:

@@ -56,6 +56,7 @@ def question_facts(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, 
     blocks = summary.get("num_gpu_blocks")
     replicas = f"{cluster.replicas} replica{'s' if cluster.replicas > 1 else ''}"
     router = f", {cluster.router.replace('_', ' ')}" if cluster.replicas > 1 else ""
+    stages = f" in {cluster.pipeline_parallel} stages" if cluster.pipeline_parallel > 1 else ""
     pool = f"; {count(blocks)} KV blocks of {engine.block_size}" if isinstance(blocks, int) else ""
     switches = {
         "prefix caching": engine.enable_prefix_caching,
@@ -66,7 +67,7 @@ def question_facts(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, 
     return {
         "Model": f"{model.name}: {model.num_parameters / 1e9:.1f} B parameters,"
         f" weights {model.weight_dtype}, KV {model.kv_dtype}",
-        "Fleet": f"{replicas} of {cluster.tensor_parallel} x {cluster.gpu.name}{router}",
+        "Fleet": f"{replicas} of {cluster.gpus_per_replica} x {cluster.gpu.name}{stages}{router}",
         "Requests": f"{_arrivals(scenario)}; {count(summary['num_prompts'])} counted",
         "Lengths": _lengths(summary) + _counted(summary),
         "Engine": f"{engine.scheduler}; at most {count(engine.max_num_seqs)} sequences,"

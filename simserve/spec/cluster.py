@@ -15,7 +15,6 @@ class ClusterSpec(Strict):
         "kv_link": "the transfer of KV between pools",
         "rate_limit": "a rate limit before the router",
         "autoscaling": "autoscaling",
-        "pipeline_parallel": "pipeline parallelism",
         "data_parallel": "data parallelism inside one engine (replicas are whole engines)",
         "expert_parallel": "expert parallelism",
     }
@@ -23,11 +22,18 @@ class ClusterSpec(Strict):
     gpu: GpuSpec
     replicas: PositiveCount = 1
     tensor_parallel: PositiveCount = 1
-    """GPUs of one replica."""
+    """GPUs that share every layer."""
+    pipeline_parallel: PositiveCount = 1
+    """Stages, each of `tensor_parallel` GPUs, that share the layers of a replica among them."""
     router: Literal["round_robin", "random", "least_requests"] = "round_robin"
     price_per_gpu_hour: Dollars | None = None
 
     @property
+    def gpus_per_replica(self) -> int:
+        """GPUs of one replica."""
+        return self.tensor_parallel * self.pipeline_parallel
+
+    @property
     def num_gpus(self) -> int:
         """GPUs of the whole fleet."""
-        return self.replicas * self.tensor_parallel
+        return self.replicas * self.gpus_per_replica

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from simserve.spec.cluster import ClusterSpec
 from simserve.spec.engine import EngineSpec
 from simserve.spec.model import ModelSpec
-from simserve.spec.run import CostSpec
+from simserve.spec.run import CostSpec, RunSpec
 
 Problem = tuple[str, str]
 """Key path and what is wrong there, with the remedy."""
@@ -16,9 +16,13 @@ Problem = tuple[str, str]
 _GPUS_OF_A_NODE = 8
 
 
-def problems(model: ModelSpec, cluster: ClusterSpec, engine: EngineSpec, cost: CostSpec) -> Iterator[Problem]:
-    """Every contradiction between model, fleet, engine and costs."""
+def problems(
+    model: ModelSpec, cluster: ClusterSpec, engine: EngineSpec, cost: CostSpec, run: RunSpec
+) -> Iterator[Problem]:
+    """Every contradiction between model, fleet, engine, costs and run."""
     yield from _tensor_parallel(model, cluster.tensor_parallel)
+    if cluster.pipeline_parallel > 1:
+        yield from _pipeline_parallel(model, cluster, engine, run)
     yield from _lengths(model, engine)
     yield from _batch(engine)
     if engine.enforce_eager and engine.cuda_graph.mode != "none":
@@ -39,6 +43,23 @@ def _tensor_parallel(model: ModelSpec, ranks: int) -> Iterator[Problem]:
     for width in {model.intermediate_size, model.moe_intermediate_size}:
         if width % ranks:
             yield key, f"the MLP of {model.name}, {width} wide, cannot be cut into {ranks} equal parts"
+
+
+def _pipeline_parallel(model: ModelSpec, cluster: ClusterSpec, engine: EngineSpec, run: RunSpec) -> Iterator[Problem]:
+    key, stages = "cluster.pipeline_parallel", cluster.pipeline_parallel
+    if cluster.gpus_per_replica > _GPUS_OF_A_NODE:
+        gpus = f"{stages} stages of {cluster.tensor_parallel} GPUs"
+        yield key, f"{gpus} span more than one node of {_GPUS_OF_A_NODE}, which is not modelled yet"
+    if stages > model.num_layers:
+        yield key, f"the {model.num_layers} layers of {model.name} cannot be cut into {stages} stages"
+    if model.num_window_layers:
+        yield key, f"the window layers of {model.name} on different stages are not modelled yet; use tensor_parallel"
+    if engine.scheduler != "vllm_v1":
+        yield "engine.scheduler", f"{engine.scheduler} is not modelled with pipeline stages yet; use vllm_v1"
+    if engine.async_scheduling:
+        yield "engine.async_scheduling", "is not modelled with pipeline stages yet; leave it out"
+    if run.resolution == "kernels":
+        yield "run.resolution", "kernels is not modelled with pipeline stages yet; use runs or steps"
 
 
 def _lengths(model: ModelSpec, engine: EngineSpec) -> Iterator[Problem]:

@@ -69,8 +69,8 @@ class EngineSpec(Strict):
     preemption: Literal["recompute"] = "recompute"
 
 
-def fill_engine(stated: Mapping[str, Any], model: ModelSpec, gpu: GpuSpec) -> dict[str, Any]:
-    """The engine section, with every null filled that vLLM's API server fills.
+def fill_engine(stated: Mapping[str, Any], model: ModelSpec, gpu: GpuSpec, stages: int = 1) -> dict[str, Any]:
+    """The engine section of a replica of `stages` pipeline stages, with every null filled that vLLM's API server fills.
 
     Source: vLLM 0.32, engine/arg_utils.py (defaults by GPU class, then adjusted to the model's length and to chunking).
     """
@@ -83,6 +83,7 @@ def fill_engine(stated: Mapping[str, Any], model: ModelSpec, gpu: GpuSpec) -> di
         settings["max_num_batched_tokens"] = min(tokens, _whole(settings.get("max_num_seqs", seqs)) * model_len)
     settings.setdefault("max_num_seqs", min(seqs, _whole(settings["max_num_batched_tokens"])))
     settings.setdefault("max_num_active_seqs", _whole(settings["max_num_seqs"]))
+    settings.setdefault("async_scheduling", stages == 1)
     if isinstance(settings.get("cuda_graph", {}), Mapping):
         settings["cuda_graph"] = _fill_graph(settings, gpu)
     return settings

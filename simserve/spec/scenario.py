@@ -55,7 +55,10 @@ class Scenario(Strict):
     @classmethod
     def _fill_engine(cls, value: Any, info: ValidationInfo) -> Any:
         value = _section(value, info, "model", "cluster")
-        return fill_engine(value, info.data["model"], info.data["cluster"].gpu) if isinstance(value, Mapping) else value
+        if not isinstance(value, Mapping):
+            return value
+        cluster = info.data["cluster"]
+        return fill_engine(value, info.data["model"], cluster.gpu, cluster.pipeline_parallel)
 
     @field_validator("cost", mode="before")
     @classmethod
@@ -75,7 +78,7 @@ class Scenario(Strict):
 
     @model_validator(mode="after")
     def _deployable(self) -> Self:
-        found = list(problems(self.model, self.cluster, self.engine, self.cost))
+        found = list(problems(self.model, self.cluster, self.engine, self.cost, self.run))
         trace = self.workload.trace
         if trace is not None and not trace.path.is_file():
             found.append(("workload.trace.file", f"no such file: {trace.path}"))

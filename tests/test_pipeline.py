@@ -1,0 +1,176 @@
+"""Pipeline stages: which layers, how much memory, and when a micro-batch leaves which of them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_scenarios import scenarios
+from scenario_text import scenario
+
+from simserve.cost import memory_ledger
+from simserve.cost.pipeline import PipelineCost
+from simserve.cost.stages import layers_of_stages
+from simserve.engine.explicit import ExplicitScheduler
+from simserve.engine.pipeline import MicroBatch, PipelineReplica
+from simserve.engine.replica import Replica
+from simserve.simulation import Simulation, scheduler_config, simulate
+from simserve.spec.errors import ScenarioError
+from simserve.spec.result import COMPLETED, REJECTED, UNFINISHED, Result
+from simserve.spec.scenario import Scenario
+
+SYNCHRONOUS: dict[str, Any] = {"async_scheduling": False}
+
+
+@pytest.mark.parametrize(
+    ("layers", "sizes"), [(32, [16, 16]), (80, [20] * 4), (61, [15, 15, 16, 15]), (30, [7, 8, 8, 7]), (3, [1, 1, 1])]
+)
+def test_layers_are_cut_as_vllm_cuts_them(layers: int, sizes: list[int]) -> None:
+    parts = layers_of_stages(layers, len(sizes))
+    assert [len(part) for part in parts] == sizes
+    assert [layer for part in parts for layer in part] == list(range(layers))
+
+
+def test_stages_share_the_weights_and_multiply_the_cache() -> None:
+    """Twice the stages hold half of the layers each, so that a block takes half the bytes; the larger of the two
+    stages, that with the head, decides how many blocks there are.
+    """
+    one = memory_ledger(scenario())
+    two = memory_ledger(scenario("cluster.pipeline_parallel=2", "engine.async_scheduling=false"))
+    head = 128256 * 4096 * 2
+    assert two.block_bytes * 2 == one.block_bytes
+    assert two.weights == pytest.approx(one.weights / 2, rel=0.01)
+    assert one.weights - 2 * two.weights < head / 10
+    assert two.num_gpu_blocks > 2.2 * one.num_gpu_blocks
+
+
+def test_weights_stated_by_the_user_are_shared_by_parameters() -> None:
+    stated = "model={config: llama-3.1-8b, weight_bytes: 16 GB}"
+    one, two = (memory_ledger(scenario(stated, f"cluster.pipeline_parallel={stages}")).weights for stages in (1, 2))
+    assert two == pytest.approx(one / 2, rel=0.01)
+
+
+class OneStage(Simulation):
+    """A fleet whose replicas are pipelines of one stage."""
+
+    def _replica(self, listener: Any) -> Replica:
+        config = scheduler_config(self.scenario, self.ledger.num_gpu_blocks)
+        return PipelineReplica(self.clock, ExplicitScheduler(config), PipelineCost([self.cost]), listener=listener)
+
+
+@pytest.mark.plain_source
+@given(scenarios(engine=SYNCHRONOUS | {"scheduling_policy": "fcfs"}, run={"resolution": "steps"}))
+@settings(max_examples=100)
+def test_one_stage_is_no_pipeline(question: Scenario) -> None:
+    """With a single stage every column of every record is that of the plain replica."""
+    staged, plain = OneStage(question).run(), simulate(question)
+    for name in plain.requests:
+        np.testing.assert_array_equal(staged.requests[name], plain.requests[name], err_msg=name)
+    for name in plain.steps:
+        np.testing.assert_array_equal(staged.steps[name], plain.steps[name], err_msg=name)
+
+
+pipelines = st.sampled_from([2, 3, 4]).flatmap(
+    lambda stages: scenarios(engine=SYNCHRONOUS, cluster={"pipeline_parallel": stages})
+)
+
+
+@given(pipelines)
+@settings(max_examples=100)
+def test_everyone_is_served_once_and_blocks_come_back(question: Scenario) -> None:
+    simulation = Simulation(question)
+    result = simulation.run()
+    status = result.requests["status"]
+    assert len(status) == sum(np.count_nonzero(status == each) for each in (COMPLETED, REJECTED, UNFINISHED))
+    done = status == COMPLETED
+    spoken = np.minimum(simulation.workload.output_len, question.engine.max_model_len - simulation.workload.input_len)
+    np.testing.assert_array_equal(result.requests["output_len"][done], spoken[done])
+    for replica in simulation.replicas:
+        if not replica.scheduler.has_requests:
+            assert replica.scheduler.pool.num_free == replica.scheduler.pool.num_blocks
+    assert_causal(result, done)
+
+
+def assert_causal(result: Result, done: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
+    """Arrival, admission, first token and last follow each other, and so do the micro-batches of a replica."""
+    requests, steps = result.requests, result.steps
+    order = [requests[name][done] for name in ("arrival", "engine_arrival", "scheduled", "first_token", "finish")]
+    assert all(np.all(earlier <= later) for earlier, later in zip(order, order[1:], strict=False))
+    for replica in np.unique(steps["replica"]):
+        rows = steps["replica"] == replica
+        assert np.all(np.diff(steps["step"][rows]) == 1)
+        assert np.all(np.diff(steps["start"][rows]) >= 0)
+        assert np.all(np.diff(steps["end"][rows]) >= 0)
+
+
+@given(pipelines)
+@settings(max_examples=30)
+def test_the_same_seed_gives_the_same_records_at_any_resolution(question: Scenario) -> None:
+    left, right = simulate(question), simulate(question.with_overrides(["run.resolution=steps"]))
+    for name in left.requests:
+        np.testing.assert_array_equal(left.requests[name], right.requests[name], err_msg=name)
+
+
+@pytest.mark.plain_source
+@given(pipelines)
+@settings(max_examples=50)
+def test_micro_batches_pass_the_stages_as_a_tandem_queue(question: Scenario) -> None:
+    """E_{s,k} = max(max(E_{s,k-1}, E_{s-1,k}) + gpu, decided + latency): stages serve in order, one at a time."""
+    batches: list[MicroBatch] = []
+
+    class Watched(PipelineReplica):
+        def _know_tokens(self, batch: MicroBatch) -> None:
+            batches.append(batch)
+            super()._know_tokens(batch)
+
+    class Watching(Simulation):
+        def _replica(self, listener: Any) -> Replica:
+            config = scheduler_config(self.scenario, self.ledger.num_gpu_blocks)
+            assert isinstance(self.cost, PipelineCost)
+            return Watched(self.clock, ExplicitScheduler(config), self.cost, listener=listener)
+
+    Watching(question.with_overrides(["cluster.replicas=1", "cluster.router=round_robin"])).run()
+    free = [0] * question.cluster.pipeline_parallel
+    for batch in batches:
+        at = batch.decided
+        for stage, (gpu, latency) in enumerate(batch.times):
+            free[stage] = at = max(max(at, free[stage]) + gpu, batch.decided + latency)
+        assert batch.ends == free
+        assert len(batch.ends) == len(batch.times)
+
+
+def test_one_user_gains_nothing_from_stages() -> None:
+    """One request at a time is in one stage at a time: a step takes as long as on a single GPU, plus the hops."""
+    one_user = ("workload.arrivals={process: closed_loop, users: 1}", "workload.num_requests=5", "cost.level=datasheet")
+    plain = simulate(scenario(*one_user, "engine.async_scheduling=false"))
+    staged = simulate(scenario(*one_user, "cluster.pipeline_parallel=4"))
+    slower = staged.requests["finish"][-1] / plain.requests["finish"][-1]
+    assert 1.0 < slower < 1.05
+
+
+def test_a_batch_that_cannot_be_split_leaves_bubbles() -> None:
+    """Requests that came together stay together: of two stages one is always idle."""
+    together = scenario(
+        "workload.arrivals={process: all_at_once}",
+        "workload.num_requests=64",
+        "workload.input=16",
+        "cluster.pipeline_parallel=2",
+    )
+    steps = simulate(together).steps
+    busy = steps["gpu_time"].sum() / (steps["end"][-1] - steps["start"][0])
+    assert busy < 0.5
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaint"),
+    [
+        (["engine.async_scheduling=true"], "engine.async_scheduling: is not modelled with pipeline stages yet"),
+        (["run.resolution=kernels"], "run.resolution: kernels is not modelled with pipeline stages yet"),
+        (["cluster.tensor_parallel=8"], "2 stages of 8 GPUs span more than one node"),
+        (["model=gpt-oss-120b"], "window layers of gpt-oss-120b on different stages"),
+    ],
+)
+def test_what_is_not_modelled_is_refused(overrides: list[str], complaint: str) -> None:
+    with pytest.raises(ScenarioError, match=complaint):
+        scenario("cluster.pipeline_parallel=2", *overrides)
