@@ -1,5 +1,6 @@
 """Pipeline stages: which layers, how much memory, and when a micro-batch leaves which of them."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,7 @@ def assert_causal(result: Result, done: np.ndarray[Any, np.dtype[np.bool_]]) -> 
     """Arrival, admission, first token and last follow each other, and so do the micro-batches of a replica."""
     requests, steps = result.requests, result.steps
     order = [requests[name][done] for name in ("arrival", "engine_arrival", "scheduled", "first_token", "finish")]
-    assert all(np.all(earlier <= later) for earlier, later in zip(order, order[1:], strict=False))
+    assert all(np.all(earlier <= later) for earlier, later in pairwise(order))
     for replica in np.unique(steps["replica"]):
         rows = steps["replica"] == replica
         assert np.all(np.diff(steps["step"][rows]) == 1)
