@@ -21,6 +21,7 @@ from simserve.engine.pipeline import PipelineReplica
 from simserve.engine.policies import SCHEDULERS
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import Request
+from simserve.spec.policies import extensions
 from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
 from simserve.spec.ticks import to_ticks
@@ -134,24 +135,28 @@ class Simulation:
             "num_thrashings": sum(scheduler.num_thrashings for scheduler in schedulers),
             "events": self.clock.num_events,
             "scheduler_calls": sum(scheduler.num_calls for scheduler in schedulers),
-            "num_gpu_blocks": self.ledger.num_gpu_blocks,
+            "num_gpu_blocks": schedulers[0].config.num_gpu_blocks,
+            "kv_block_size": schedulers[0].block_size,
             "skipped_rows": self.workload.skipped_rows,
             "input_tokens_counted_by": self.workload.input_counted_by,
             "shortened_sessions": self.workload.shortened_sessions,
             "duration": duration,
-            "extensions": [],
+            "extensions": extensions(self.scenario.engine),
         }
 
 
 def scheduler_config(scenario: Scenario, num_gpu_blocks: int) -> SchedulerConfig:
     """What a scenario tells the scheduler."""
-    engine = scenario.engine
+    engine, block_size = scenario.engine, scenario.engine.block_size
+    if engine.kv_allocation == "contiguous":  # one block for each request, whatever becomes of it
+        num_gpu_blocks = 1 + (num_gpu_blocks - 1) * block_size // engine.max_model_len
+        block_size = engine.max_model_len
     return SchedulerConfig(
         max_num_seqs=engine.max_num_seqs,
         max_num_batched_tokens=engine.max_num_batched_tokens,
         max_model_len=engine.max_model_len,
         num_gpu_blocks=num_gpu_blocks,
-        block_size=engine.block_size,
+        block_size=block_size,
         enable_prefix_caching=engine.enable_prefix_caching,
         enable_chunked_prefill=engine.enable_chunked_prefill,
         long_prefill_token_threshold=engine.long_prefill_token_threshold,

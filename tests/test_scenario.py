@@ -448,7 +448,6 @@ def test_all_problems_are_told_at_once():
         ("cluster.rate_limit=3", "rate limit"),
         ("cluster.pipeline_parallel=2", "pipeline parallelism"),
         ("engine.speculative={num_tokens: 3}", "speculative decoding"),
-        ("engine.kv_allocation=contiguous", "contiguous KV"),
         ("engine.preemption=swap", "swapping"),
         ("workload.client={timeout: 3 s}", "timeouts and retries"),
     ],

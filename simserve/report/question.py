@@ -57,7 +57,8 @@ def question_facts(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, 
     replicas = f"{cluster.replicas} replica{'s' if cluster.replicas > 1 else ''}"
     router = f", {cluster.router.replace('_', ' ')}" if cluster.replicas > 1 else ""
     stages = f" in {cluster.pipeline_parallel} stages" if cluster.pipeline_parallel > 1 else ""
-    pool = f"; {count(blocks)} KV blocks of {engine.block_size}" if isinstance(blocks, int) else ""
+    size = summary.get("kv_block_size", engine.block_size)
+    pool = f"; {count(blocks)} KV blocks of {size}" if isinstance(blocks, int) else ""
     switches = {
         "prefix caching": engine.enable_prefix_caching,
         "chunked prefill": engine.enable_chunked_prefill,

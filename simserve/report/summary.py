@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from simserve.report.itl import gap_statistics
+from simserve.report.kv_waste import kv_waste
 from simserve.report.metrics import LATENCIES, Columns, completed, engine_ttft
 from simserve.report.objective import Limit, Verdict, good_requests, judge
 from simserve.report.question import configured_load, objective_of, price_per_gpu_hour
@@ -34,7 +35,7 @@ def summarize(result: Result) -> Summary:
     done = completed(requests, window.measured)
     verdicts = judge(result, window)
     summary = _identity(result, window) | _benchmark(result, window, done, verdicts) | _latencies(result, done)
-    summary |= _engine(result, window) | _efficiency(result, summary) | _objectives(verdicts)
+    summary |= _engine(result, window, done) | _efficiency(result, summary) | _objectives(verdicts)
     summary |= {
         "saturation": saturation(requests, window.measured, window.end, result.scenario.cluster.replicas),
         "statuses": status_counts(requests, window.measured),
@@ -120,7 +121,7 @@ def _known(values: Any) -> Any:
     return values[~np.isnan(values)]
 
 
-def _engine(result: Result, window: Window) -> Summary:
+def _engine(result: Result, window: Window, done: BoolArray) -> Summary:
     """What the engine did: preemptions, prefix cache, KV blocks."""
     requests, steps = result.requests, result.steps
     arrival = requests["arrival"][window.measured]
@@ -131,6 +132,7 @@ def _engine(result: Result, window: Window) -> Summary:
         "num_preemptions": int(requests["num_preemptions"].sum()),
         "prefix_cache_hit_rate": hit_rate(requests, window.measured) if cached else None,
         "kv_cache_usage_peak": _kv_peak(steps, result.meta),
+        "kv_cache_waste": _kv_waste(result, done),
     }
 
 
@@ -141,6 +143,11 @@ def _kv_peak(steps: Columns, meta: Mapping[str, object]) -> float | None:
     if not isinstance(blocks, int) or blocks < 2 or steps["free_blocks"].size == 0:
         return None
     return 1 - int(steps["free_blocks"].min()) / (blocks - 1)
+
+
+def _kv_waste(result: Result, done: BoolArray) -> float | None:
+    size = result.meta.get("kv_block_size")
+    return kv_waste(result.requests, done, size) if isinstance(size, int) else None
 
 
 def _efficiency(result: Result, summary: Summary) -> Summary:

@@ -74,6 +74,8 @@ def _our_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         yield _line("Preempted again without progress:", summary["num_thrashings"])
     yield _line("Prefix cache hit rate (%):", _percent(summary["prefix_cache_hit_rate"]))
     yield _line("Peak KV cache usage (%):", _percent(summary["kv_cache_usage_peak"]))
+    if summary.get("extensions"):
+        yield _line("Reserved KV cache left empty (%):", _percent(summary["kv_cache_waste"]))
     yield _line("Output tokens per s and GPU:", summary["tokens_per_s_per_gpu"])
     yield _line("Output tokens per s and user:", summary["tokens_per_s_per_user"])
     if summary["price_per_gpu_hour"] is not None:

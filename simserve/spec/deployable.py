@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from simserve.spec.cluster import ClusterSpec
 from simserve.spec.engine import EngineSpec
 from simserve.spec.model import ModelSpec
+from simserve.spec.policies import policy_problems
 from simserve.spec.run import CostSpec, RunSpec
 
 Problem = tuple[str, str]
@@ -25,6 +26,7 @@ def problems(
         yield from _pipeline_parallel(model, cluster, engine, run)
     yield from _lengths(model, engine)
     yield from _batch(engine)
+    yield from policy_problems(engine)
     if engine.enforce_eager and engine.cuda_graph.mode != "none":
         yield "engine.cuda_graph.mode", "would be ignored under enforce_eager: true; state one of them"
     for key in ("per_step", "per_sequence", "update"):

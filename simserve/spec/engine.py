@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.model import ModelSpec
+from simserve.spec.policies import fill_policies
 from simserve.spec.quantities import Count, PositiveCount, PositiveShare, Share, parse_count
 from simserve.spec.strict import Strict
 
@@ -43,7 +44,6 @@ class EngineSpec(Strict):
         "speculative": "speculative decoding",
         "scheduler=prefill_first": "the prefill_first scheduler",
         "scheduler=static": "static batching",
-        "kv_allocation=contiguous": "contiguous KV allocation",
         "preemption=swap": "preemption by swapping",
     }
 
@@ -65,7 +65,8 @@ class EngineSpec(Strict):
     async_scheduling: bool = True
     enforce_eager: bool = False
     cuda_graph: CudaGraphSpec
-    kv_allocation: Literal["paged"] = "paged"
+    kv_allocation: Literal["paged", "contiguous"] = "paged"
+    """`contiguous` reserves `max_model_len` tokens for each request, as engines did before PagedAttention."""
     preemption: Literal["recompute"] = "recompute"
 
 
@@ -75,6 +76,7 @@ def fill_engine(stated: Mapping[str, Any], model: ModelSpec, gpu: GpuSpec, stage
     Source: vLLM 0.32, engine/arg_utils.py (defaults by GPU class, then adjusted to the model's length and to chunking).
     """
     settings = {key: value for key, value in stated.items() if value is not None}
+    settings = fill_policies(settings) | settings
     model_len = _whole(settings.setdefault("max_model_len", model.max_position_embeddings))
     tokens, seqs = _BATCH_DEFAULTS[gpu.vllm_class]
     if "max_num_batched_tokens" not in settings:
