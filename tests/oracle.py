@@ -251,6 +251,16 @@ class Scheduler:
         watermark = self.watermark_blocks if self.running else 0  # those admitted in this step count as running
         return needed + watermark <= len(self.pool.free_queue)
 
+    def abort(self, request: Request) -> bool:
+        """Free a request whose client has left (finish_requests); its token in flight will find it finished."""
+        if request.status == "finished":
+            return False
+        (self.running if request.status == "running" else self.waiting).remove(request)
+        request.status = "finished"
+        self.pool.free(request)
+        self.unannounced = True
+        return True
+
     def complete(self, plan: Plan) -> tuple[list[Request], list[Request]]:
         """Deliver the plan's tokens; give the requests that got one and those that finished."""
         got_token = [r for r in plan.scheduled if r in plan.sampling and r.status != "finished"]  # after an EOS: wasted

@@ -120,6 +120,17 @@ MUTATIONS = {
         'if r in plan.sampling and r.status == "running"',
     ),
     "async: wasted step unseen": ('if r in plan.sampling and r.status != "finished"', "if r in plan.sampling"),
+    "an aborted request keeps its blocks": (
+        'request.status = "finished"\n        self.pool.free(request)\n        self.unannounced = True\n        return',
+        'request.status = "finished"\n        self.unannounced = True\n        return',
+    ),
+    "an abort forgets what was cached": (
+        '        (self.running if request.status == "running" else self.waiting).remove(request)\n',
+        '        (self.running if request.status == "running" else self.waiting).remove(request)\n'
+        "        for block in request.blocks:\n"
+        "            if block.ref_count == 1 and block.hash is not None:\n"
+        "                self.pool.cached.pop(block.hash)\n                block.hash = None\n",
+    ),
     "eos ignored": ("if num_outputs == request.output_len < request.max_tokens:", "if False:"),
 }
 

@@ -61,6 +61,10 @@ def drive(workload: dict, scheduler: type[Scheduler] = Scheduler) -> dict:
         while arrivals and arrivals[0][0] <= len(steps):
             engine.add(arrivals[0][1])
             step["arrived"].append(arrivals.popleft()[1].id)
+        aborted = [r for r, spec in zip(everyone, workload["requests"], strict=True)
+                   if spec.get("abort_step") == len(steps) and engine.abort(r)]  # fmt: skip
+        if aborted:
+            step["aborted"] = ids(aborted)
         plan = engine.schedule(len(steps)) if engine.has_live() or engine.unannounced else None
         if plan:
             in_flight.append(plan)

@@ -141,6 +141,13 @@ class LastTokenGetsKv(Scheduler):
         request.num_computed_tokens += 1
 
 
+class DroppedTokenIsHashed(Scheduler):
+    """The last token in flight of a request that is aborted still fills and hashes its block."""
+
+    def _finish(self, request: Request, token_dropped: bool = False) -> None:  # noqa: ARG002
+        super()._finish(request)
+
+
 ALL = [
     RunningParentIsInvisible,
     StarvedDecodeIsOrdinary,
@@ -156,4 +163,5 @@ ALL = [
     WatermarkCountsOnAnEmptyBatch,
     FreeHitsCountTwice,
     LastTokenGetsKv,
+    DroppedTokenIsHashed,
 ]

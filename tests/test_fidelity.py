@@ -26,7 +26,7 @@ def test_scheduler_decides_what_vllm_decided(path: Path) -> None:
 
 
 def test_all_recorded_workloads_are_here() -> None:
-    assert len(WORKLOADS) == 46
+    assert len(WORKLOADS) == 52
 
 
 def test_runs_are_taken_at_once_and_not_step_by_step() -> None:

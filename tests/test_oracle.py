@@ -16,7 +16,7 @@ def with_key_order(step: dict) -> dict:
 
 
 def test_all_recorded_workloads_are_here():
-    assert len(WORKLOADS) == 46
+    assert len(WORKLOADS) == 52
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

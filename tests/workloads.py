@@ -12,6 +12,21 @@ from hypothesis import strategies as st
 
 
 def random_workload(rng: Random, name: str = "random") -> dict:
+    workload = patient_workload(rng, name)
+    if chance(rng, 0.4):
+        let_clients_leave(rng, workload["requests"], share=rng.choice([0.1, 0.4, 1.0]))
+    return workload
+
+
+def let_clients_leave(rng: Random, requests: list[dict], share: float) -> None:
+    """Some clients leave: in the step of their arrival, in the queue, in the middle, after the end."""
+    for request in requests:
+        if chance(rng, share):
+            patience = rng.choice([0, 1, 2, rng.randint(0, 12), rng.randint(0, 60)])
+            request["abort_step"] = request["arrival_step"] + patience
+
+
+def patient_workload(rng: Random, name: str = "patient") -> dict:
     if chance(rng, 0.2):
         return squeezed_workload(rng, name)
     if chance(rng, 0.1):

@@ -355,7 +355,7 @@ class Scheduler:
         request.state = DRAINING
         self.shared_decodes.pop(request, None)
 
-    def _finish(self, request: Request) -> None:
+    def _finish(self, request: Request, token_dropped: bool = False) -> None:
         state, size = request.state, self.block_size
         if state is WAITING:
             self.waiting.remove(request)
@@ -366,7 +366,8 @@ class Scheduler:
                 request.num_hashed_blocks = num_hashed
                 self.shared_decodes.pop(request, None)
             elif state is DRAINING:
-                request.num_hashed_blocks = request.num_computed_tokens // size
+                if not token_dropped:  # the last token known, the block that it ends is hashed
+                    request.num_hashed_blocks = request.num_computed_tokens // size
             else:  # starved by the step after its last one, as it could not know of the EOS
                 self.prefilling.pop(request, None)
                 request.num_hashed_blocks = request.num_computed_tokens // size
@@ -375,6 +376,19 @@ class Scheduler:
         request.state = FINISHED
         if request.branch is not None:
             request.branch.owner = None
+
+    def abort(self, request: Request) -> None:
+        """The client has left: blocks and seat are free for the next `schedule()`, and what was cached stays cached. A
+        token in flight (asynchronous scheduling) is dropped. Nothing happens to a request that has finished.
+
+        To be called between `complete` and `schedule`. Source: vLLM 0.32, Scheduler.finish_requests.
+        """
+        if request.state is FINISHED:
+            return
+        plan = self._in_flight
+        if plan is not None and plan.finishing:
+            plan.finishing = [other for other in plan.finishing if other is not request]
+        self._finish(request, token_dropped=plan is not None)
 
     # -- runs of equal steps -------------------------------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ class WorkloadRequest(BaseModel):
     prefix_group: int | str | None = None
     prefix_len: int = Field(0, ge=0)
     parent: str | None = None
+    abort_step: int | None = None
 
     @model_validator(mode="after")
     def _check(self) -> "WorkloadRequest":
@@ -64,6 +65,8 @@ class WorkloadRequest(BaseModel):
             raise ValueError(
                 f"{self.id}: a prompt begins with a group's prefix or with a parent's conversation, not both"
             )
+        if self.abort_step is not None and self.abort_step < self.arrival_step:
+            raise ValueError(f"{self.id}: abort_step {self.abort_step} is before arrival_step {self.arrival_step}")
         if self.prefix_len > self.prompt_len:
             raise ValueError(f"{self.id}: prefix_len {self.prefix_len} is longer than the prompt, {self.prompt_len}")
         return self

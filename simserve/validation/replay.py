@@ -107,6 +107,12 @@ class Replay:
         self.requests = build_requests(workload)
         self.stops = {spec.id for spec in workload.requests if _ends_by_eos(spec, workload.config.max_model_len)}
         self.arrivals = deque(zip((spec.arrival_step for spec in workload.requests), self.requests, strict=True))
+        aborts = [
+            (spec.abort_step, request)
+            for spec, request in zip(workload.requests, self.requests, strict=True)
+            if spec.abort_step is not None
+        ]
+        self.aborts = deque(sorted(aborts, key=lambda abort: abort[0]))
         self.in_flight: deque[PlanInFlight] = deque()
         self.last_plan: StepPlan | None = None
         self.unannounced = False
@@ -127,6 +133,9 @@ class Replay:
     def step(self) -> Json:
         """One step of the recorder."""
         record: Json = {"step": self.num_steps, "arrived": ids(self._arrive())}
+        aborted = self._abort()
+        if aborted:
+            record["aborted"] = ids(aborted)
         finished: list[Request] = []
         plan = self.scheduler.schedule() if self.scheduler.has_requests or self.unannounced else None
         if plan is not None:
@@ -172,10 +181,10 @@ class Replay:
         return records
 
     def _steps_ahead(self) -> int:
-        """How many steps equal to the last one follow, none with an arrival."""
+        """How many steps equal to the last one follow, none with an arrival or an abort."""
         if self.last_plan is None or self.last_plan.is_empty:
             return 0
-        until = self.arrivals[0][0] if self.arrivals else UNLIMITED
+        until = min([events[0][0] for events in (self.arrivals, self.aborts) if events], default=UNLIMITED)
         return min(self.scheduler.steps_ahead(self.last_plan), min(until, self.config.max_steps) - self.num_steps)
 
     def _within_run(self, decoding: list[Request], step: int) -> Json:
@@ -210,6 +219,17 @@ class Replay:
             arrived.append(self.arrivals.popleft()[1])
             self.scheduler.add(arrived[-1])
         return arrived
+
+    def _abort(self) -> list[Request]:
+        """Those whose clients leave now, without those who have finished."""
+        aborted = []
+        while self.aborts and self.aborts[0][0] <= self.num_steps:
+            request = self.aborts.popleft()[1]
+            if request.state is not FINISHED:
+                self.scheduler.abort(request)
+                aborted.append(request)
+        self.unannounced = self.unannounced or bool(aborted)
+        return aborted
 
     def _record_plan(self, plan: StepPlan, record: Json) -> None:
         """Write down a plan just made, and let it be in flight."""
