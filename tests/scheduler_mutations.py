@@ -2,7 +2,7 @@
 
 from simserve.engine.block_pool import Hit
 from simserve.engine.plan import StepPlan
-from simserve.engine.request import Request
+from simserve.engine.request import DRAINING, Request
 from simserve.engine.scheduler import Scheduler
 
 
@@ -144,8 +144,10 @@ class LastTokenGetsKv(Scheduler):
 class DroppedTokenIsHashed(Scheduler):
     """The last token in flight of a request that is aborted still fills and hashes its block."""
 
-    def _finish(self, request: Request, token_dropped: bool = False) -> None:  # noqa: ARG002
-        super()._finish(request)
+    def abort(self, request: Request) -> None:
+        if request.state is DRAINING:
+            request.num_hashed_blocks = request.num_computed_tokens // self.block_size
+        super().abort(request)
 
 
 ALL = [

@@ -101,9 +101,9 @@ class ExplicitScheduler(Scheduler):
         self._generating.discard(request)
         super().preempt(plan, request, was_served)
 
-    def _finish(self, request: Request) -> None:
+    def _let_go(self, request: Request) -> None:
         self._generating.discard(request)
-        super()._finish(request)
+        super()._let_go(request)
 
     def _take_in(self, request: Request) -> None:
         """What the step has given to a request: one token."""

@@ -355,8 +355,14 @@ class Scheduler:
         request.state = DRAINING
         self.shared_decodes.pop(request, None)
 
-    def _finish(self, request: Request, token_dropped: bool = False) -> None:
-        state, size = request.state, self.block_size
+    def _finish(self, request: Request) -> None:
+        if request.state is DRAINING:
+            request.num_hashed_blocks = request.num_computed_tokens // self.block_size
+        self._let_go(request)
+
+    def _let_go(self, request: Request) -> None:
+        """A request leaves for good, from wherever it stands."""
+        state = request.state
         if state is WAITING:
             self.waiting.remove(request)
         else:
@@ -365,12 +371,11 @@ class Scheduler:
                 self.decoding.leave(request)
                 request.num_hashed_blocks = num_hashed
                 self.shared_decodes.pop(request, None)
-            elif state is DRAINING:
-                if not token_dropped:  # the last token known, the block that it ends is hashed
-                    request.num_hashed_blocks = request.num_computed_tokens // size
-            else:  # starved by the step after its last one, as it could not know of the EOS
+            elif (
+                state is PREFILLING
+            ):  # if finished: starved by the step after its last, as it could not know of the EOS
                 self.prefilling.pop(request, None)
-                request.num_hashed_blocks = request.num_computed_tokens // size
+                request.num_hashed_blocks = request.num_computed_tokens // self.block_size
             self.pool.release(request, may_return=False)
             del self.running[request]
         request.state = FINISHED
@@ -379,7 +384,8 @@ class Scheduler:
 
     def abort(self, request: Request) -> None:
         """The client has left: blocks and seat are free for the next `schedule()`, and what was cached stays cached. A
-        token in flight (asynchronous scheduling) is dropped. Nothing happens to a request that has finished.
+        token in flight (asynchronous scheduling) is dropped, and the block that it would end is not hashed. Nothing
+        happens to a request that has finished.
 
         To be called between `complete` and `schedule`. Source: vLLM 0.32, Scheduler.finish_requests.
         """
@@ -388,7 +394,7 @@ class Scheduler:
         plan = self._in_flight
         if plan is not None and plan.finishing:
             plan.finishing = [other for other in plan.finishing if other is not request]
-        self._finish(request, token_dropped=plan is not None)
+        self._let_go(request)
 
     # -- runs of equal steps -------------------------------------------------------------------------------------------
 
