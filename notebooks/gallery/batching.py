@@ -7,12 +7,10 @@ bought with everybody's speed: 1,024 users get hardly more than 512 together, an
 the speed each.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from notebooks.gallery._runs import scenario, summary
-from simserve.cost import build_step_cost
-from simserve.cost.modelled import ModelledStepCost
+from notebooks.gallery._runs import kernels, share_bound_by, summary
 from simserve.report.plots.style import BLUE, FAINT, RED, plain_log_axis
 
 if TYPE_CHECKING:
@@ -27,19 +25,15 @@ def with_users(users: int) -> dict[str, Any]:
     return summary("batching", f"workload.arrivals.users={users}", f"workload.num_requests={2 * users}")
 
 
-def first_bound_by_compute(sizes: Sequence[int]) -> int:
+def first_bound_by_compute(sizes: Iterable[int]) -> int:
     """The smallest batch whose matrix products are bound by FLOPs for most of their time."""
-    cost = build_step_cost(scenario("batching"))
-    assert isinstance(cost, ModelledStepCost)
     for size in sizes:
-        kernels = [kernel for launch in cost.launches([], size, size * CONTEXT, size) for kernel in launch.kernels]
-        times = {"memory": 0, "compute": 0, "floor": 0}
-        for kernel in kernels:
-            if kernel.group == "linear":
-                times[kernel.bound] += kernel.ticks
-        if times["compute"] > sum(times.values()) / 2:
+        products = [
+            kernel for kernel in kernels("batching", decodes=size, context=size * CONTEXT) if kernel.group == "linear"
+        ]
+        if share_bound_by("compute", products) > 0.5:
             return size
-    raise ValueError(f"bound by bandwidth up to a batch of {max(sizes)}")
+    raise ValueError("bound by bandwidth throughout")
 
 
 def measure() -> dict[str, Any]:
