@@ -10,6 +10,7 @@ import torch
 from calibration.engine.config import DTYPES, ModelConfig, model_config
 from calibration.engine.runner import ModelRunner
 from calibration.fit import BOUND, Fitted, check, fit_steps, steps_of
+from calibration.launches import measure_launches
 from calibration.measure import Progress, copy_bandwidth, gemm_peak, host_times, measure
 from calibration.points import CPU_LIMITS, CUDA_LIMITS, QUICK_LIMITS, Limits, points
 from calibration.profile import SAMPLES, Findings, calibrated_section, write_profile
@@ -82,12 +83,13 @@ def calibrate(request: Request, progress: Progress, say: Callable[[str], None] =
         measured=measured,
         fitted=fitted,
         host=host_times(idle, counts),
+        launches=measure_launches(idle),
         graph_sizes=graph_sizes,
         copy_bandwidth=copy_bandwidth(runner.device),
         gemm_peak=gemm_peak(runner.device, DTYPES[request.dtype]),
     )
     section = calibrated_section(runner, findings, file.path)
-    profile = write_profile(request.folder, section, runner, request.base)
+    profile = write_profile(request.folder, section, findings.launches, runner, request.base)
     return Calibrated(profile, fitted, measured.wall_over_cpu, measured.probe_drift)
 
 

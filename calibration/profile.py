@@ -10,6 +10,7 @@ import yaml
 
 from calibration.engine.runner import ModelRunner
 from calibration.fit import Fitted
+from calibration.launches import Launches
 from calibration.machine import machine, memory_bytes, software
 from calibration.measure import HostTimes, Measured
 from calibration.points import Point
@@ -27,6 +28,7 @@ class Findings(NamedTuple):
     measured: Measured
     fitted: Fitted
     host: Sequence[HostTimes]
+    launches: Launches
     graph_sizes: Sequence[int]
     copy_bandwidth: float
     gemm_peak: float
@@ -73,7 +75,8 @@ def calibrated_section(runner: ModelRunner, findings: Findings, samples: Path) -
             "wall_over_cpu": round(measured.wall_over_cpu, 3),
         },
         "overheads": _seconds({"zero_work_step": zero, "zero_work_sequence": zero_sequence})
-        | {"zero_work_graph": f"{statistics.median(graphs):.4g} s" if graphs else None},
+        | {"zero_work_graph": f"{statistics.median(graphs):.4g} s" if graphs else None}
+        | {"zero_work_operators": findings.launches.operators},
         "roofs": {
             "copy_bandwidth": f"{findings.copy_bandwidth / 1e9:.4g} GB/s",
             "gemm_peak": f"{findings.gemm_peak / 1e12:.4g} TFLOP/s",
@@ -84,8 +87,21 @@ def calibrated_section(runner: ModelRunner, findings: Findings, samples: Path) -
     }
 
 
-def write_profile(folder: Path, section: dict[str, Any], runner: ModelRunner, base: str | None) -> Path:
+def launch_section(launches: Launches) -> tuple[dict[str, str], str]:
+    """`launch` of a profile as plain data, and the source of its numbers in words."""
+    kernel, eager, graph, operators = launches
+    replay = operators * eager if graph is None else graph
+    words = f"measured: kernel: a counter's increment; eager: a step of no work over its {operators} operators; graph: "
+    words += "no graphs here, so the whole of that step" if graph is None else "its replay"
+    return _seconds({"kernel": kernel, "graph": replay, "eager": eager}), words
+
+
+def write_profile(
+    folder: Path, section: dict[str, Any], launches: Launches, runner: ModelRunner, base: str | None
+) -> Path:
     """Write the profile, checked as simserve reads it; with `base` the data sheet is that profile's.
+
+    Launch times are those measured, whatever the base states.
 
     Raises:
         ScenarioError: there is no such base.
@@ -96,12 +112,16 @@ def write_profile(folder: Path, section: dict[str, Any], runner: ModelRunner, ba
     section = CalibratedSpec.model_validate(section).model_dump(mode="json")
     words = f"simserve calibrate: {section['model']} in {section['weight_dtype']}, on {_device_name(section)}"
     profile: dict[str, Any] = {"base": base} if base else _complete(section, memory_bytes(runner.device))
+    profile["launch"], source = launch_section(launches)
+    profile["sources"] = {**profile.get("sources", {}), "launch": source}
     profile |= {"name": name, "provenance": words, "calibrated": _whole_keys(section)}
     GpuSpec.model_validate(resolve_gpu(profile))
     path = folder / PROFILE
     aside = path.with_suffix(".partial")
     text = yaml.safe_dump(profile, sort_keys=False, width=120, allow_unicode=True, default_flow_style=None)
-    aside.write_text(f"# Written by simserve calibrate; calibration/README.md says what each number means.\n{text}")
+    aside.write_text(
+        f"# Written by simserve calibrate; calibration/README.md says what each number means.\n{text}", "utf-8"
+    )
     aside.replace(path)
     return path
 
@@ -114,13 +134,14 @@ def _device_name(section: dict[str, Any]) -> str:
 def _complete(section: dict[str, Any], memory: int) -> dict[str, Any]:
     """A profile without a data sheet: its peaks are the measured roofs, and nothing else is known of it.
 
-    The level `calibrated` needs none of these; `datasheet` on such a profile is the roofline of an ideal device.
+    The level `calibrated` needs none of these; `datasheet` on such a profile is the roofline of an ideal device behind
+    the host and the launches that were measured.
     """
     roofs, dtype = section["roofs"], section["weight_dtype"]
     full = {dtype: {1: 1.0}}
     efficiency = {"hbm_gemm": {dtype: 1.0}, "gemm_mfu": full, "gemm_floor": 0.0, "hbm_decode_attention": 1.0}
     efficiency |= {"decode_attention_floor": 0.0, "prefill_attention_mfu": {1: 1.0}, "prefill_attention_floor": 0.0}
-    names = ("per_step", "per_sequence", "update", "front_end_per_request", "front_end_per_token", "delivery")
+    outside = dict.fromkeys(("update", "front_end_per_request", "front_end_per_token", "delivery"), 0.0)
     return {
         "name": "",
         "provenance": "",
@@ -130,10 +151,14 @@ def _complete(section: dict[str, Any], memory: int) -> dict[str, Any]:
         "l2_bytes": 0,
         "efficiency": efficiency | {"hbm_elementwise": 1.0, "kernel_floor": 0.0},
         "interconnect": {"kind": "none", "bandwidth": "1 GB/s", "host_bandwidth": "1 GB/s"},
-        "launch": {"kernel": 0.0, "graph": 0.0},
-        "host": dict.fromkeys(names, 0.0),
+        "host": section["host"] | outside,
         "framework_bytes": 0,
-        "sources": {"hbm_bandwidth": "measured: copy", "peak_flops": "measured: GEMM", "efficiency": "not measured: 1"},
+        "sources": {
+            "hbm_bandwidth": "measured: copy",
+            "peak_flops": "measured: GEMM",
+            "efficiency": "not measured: 1",
+            "host": "measured: the engine around a step of no work; no front end",
+        },
     }
 
 

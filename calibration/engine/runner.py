@@ -126,15 +126,17 @@ class ModelRunner:
         self.run(self.synthetic_batch([1], [(2, 1), (3, 0)]))
         self.use_graphs = use_graphs
 
+    def prepare(self, batch: Batch) -> tuple[Replay, int]:
+        """Copy a batch to the device; returns what executes it, and the rows of the graph that does (0: none)."""
+        graph = self._graphs.size_for(batch) if self.use_graphs else 0
+        if graph:
+            return self._graphs.fill(batch, graph), graph
+        return partial(self._decoder, to_device(batch, self.device), self.cache), 0
+
     def run(self, batch: Batch) -> RunnerOutput:
         """Execute a batch: its KV is in the cache then."""
         timer, began = self.timer, self.timer()
-        graph = self._graphs.size_for(batch) if self.use_graphs else 0
-        execute: Replay
-        if graph:
-            execute = self._graphs.fill(batch, graph)
-        else:
-            execute = partial(self._decoder, to_device(batch, self.device), self.cache)
+        execute, graph = self.prepare(batch)
         prepared = timer()
         if self.device.type == "cuda":
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

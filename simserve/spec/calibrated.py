@@ -76,12 +76,16 @@ class Quality(Strict):
 
 
 class Overheads(Strict):
-    """The step with nothing to compute, base and per sequence: what launching takes. Only for reading."""
+    """The step with nothing to compute, base and per sequence: what launching takes, and what `launch` of the profile
+    was derived from. Only for reading.
+    """
 
     zero_work_step: Seconds
     zero_work_sequence: Seconds
     zero_work_graph: Seconds | None = None
     """The same from a captured graph."""
+    zero_work_operators: PositiveCount | None = None
+    """Operators of that step for one sequence, Triton kernels included; null where they were not counted."""
 
 
 class Roofs(Strict):
