@@ -86,7 +86,9 @@ def num_operators(runner: ModelRunner, batch: Batch) -> int:
 class _Operators(TorchDispatchMode):
     """Counts operators but for those that only look at a tensor in another way, or make room for one."""
 
-    number = 0
+    def __init__(self) -> None:
+        TorchDispatchMode.__init__(self)
+        self.number = 0
 
     def __torch_dispatch__(
         self, operator: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
