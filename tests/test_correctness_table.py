@@ -120,7 +120,7 @@ CASES: dict[str, tuple[str, ...]] = {
     ),
     "LLMServingSim#55, #61, #62, #64, #65, #66, #68: double completions and hangs under parallelism": (
         "test_correctness_scheduling::test_62_every_request_completes_once_however_the_model_is_cut",
-        "test_correctness_scheduling::test_62_other_parallelism_is_refused",
+        "test_correctness_scheduling::test_62_data_parallelism_inside_an_engine_is_refused",
     ),
     "LLMServingSim: preemption frees nothing": (
         "test_correctness_scheduling::test_preemption_frees_what_the_victim_alone_holds",
@@ -176,6 +176,9 @@ CASES: dict[str, tuple[str, ...]] = {
         "test_correctness_tokens::test_1299_the_report_says_whose_count_it_was",
         "test_correctness_tokens::test_1299_a_measured_benchmark_is_replayed_with_the_servers_count",
     ),
+    "Vidur: KV of all layers on every pipeline stage": (
+        "test_pipeline::test_stages_share_the_weights_and_multiply_the_cache",
+    ),
 }
 
 NOT_MODELLED_YET: dict[str, str] = {
@@ -184,7 +187,6 @@ NOT_MODELLED_YET: dict[str, str] = {
     "aisimulate#289: acceptance counters": "engine.speculative={num_tokens: 3}",
     "LLMServingSim#48, #50: tiers of storage are free": "engine.kv_offloading_size=10 GB",
     "llm-d-inference-sim#277, #441: adapters share KV": "engine.enable_lora=true",
-    "Vidur: KV of all layers on every pipeline stage": "cluster.pipeline_parallel=2",
     "inference-sim#994, #1109: scaling": "cluster.autoscaling={}",
     "inference-sim#1522: mixed pools": "cluster.gpu=[h100-sxm-80gb, l4-24gb]",
     "inference-sim#1077: stale routers": "cluster.router_staleness=1 s",

@@ -11,7 +11,7 @@ from simserve.cost.collectives import CollectiveTime, all_gather, all_reduce
 from simserve.cost.curve import FloatArray, mfu_curve
 from simserve.cost.device import Device
 from simserve.cost.launch import GraphMode, Launch, graph_policy, launch_totals, totals_of_one
-from simserve.cost.operators import Elementwise, ExpertLinear, Linear, kernel_over
+from simserve.cost.operators import Elementwise, ExpertLinear, Linear, Routing, kernel_over
 from simserve.cost.shape import Sharding, forward_shape
 from simserve.spec.catalogue import find_gpu, find_model
 from simserve.spec.hardware import AllReduceSpec
@@ -53,13 +53,13 @@ def test_activations_travel_only_as_far_as_l2_is_full() -> None:
 
 @pytest.mark.parametrize(("experts", "per_token", "tokens"), [(8, 2, 1), (8, 2, 5), (128, 8, 40), (256, 8, 300)])
 def test_touched_experts_are_those_that_uniform_routing_touches(experts: int, per_token: int, tokens: int) -> None:
-    layer = ExpertLinear("experts", experts, per_token, 10, 10, 100.0, 2, "bf16", "bf16")
+    routing = Routing(experts, per_token)
     rng = np.random.default_rng(1)
     draws = [
         len({int(e) for _ in range(tokens) for e in rng.choice(experts, per_token, replace=False)}) for _ in range(200)
     ]
     error = 4 * np.std(draws) / np.sqrt(len(draws)) + 1e-9
-    (touched,) = layer.touched(floats(tokens))
+    (touched,) = routing.touched(floats(tokens))
     assert touched == pytest.approx(np.mean(draws), abs=error)
     assert touched <= min(experts, tokens * per_token) * (1 + 1e-12)
 
@@ -136,7 +136,7 @@ def test_weights_read_by_all_gemms_are_the_weights_of_the_model(model: str, rank
         if isinstance(op, Linear):
             read += op.weight_bytes
         elif isinstance(op, ExpertLinear):
-            read += op.weight_bytes * op.experts
+            read += op.weight_bytes * op.routing.experts
     table = 0 if spec.tie_word_embeddings else spec.vocab_size * spec.hidden_size * 2
     share = (spec.weight_bytes - table) / ranks
     assert share * 0.99 < read < share * (1.01 + 0.015 * (ranks - 1))

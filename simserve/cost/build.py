@@ -9,11 +9,12 @@ from simserve.cost.forward import Forward, LaunchTicks
 from simserve.cost.launch import graph_policy
 from simserve.cost.modelled import HostTicks, ModelledStepCost
 from simserve.cost.pipeline import PipelineCost
-from simserve.cost.shape import Sharding, forward_shape
+from simserve.cost.shape import Exchange, Sharding, forward_shape
 from simserve.cost.stages import Hop, shape_of_stage
 from simserve.cost.step import ConstantStepCost, StepCost
 from simserve.cost.tables import Tables, tables_of
 from simserve.spec.errors import ScenarioError
+from simserve.spec.experts import ExpertParallelSpec
 from simserve.spec.hardware import AllReduceSpec, GpuSpec, HostSpec, LaunchSpec
 from simserve.spec.model import ModelSpec
 from simserve.spec.ticks import to_ticks
@@ -145,6 +146,7 @@ def modelled_step_cost(scenario: "Scenario") -> ModelledStepCost:
             measured=cost_level(scenario) == "kernels",
             sorts_logits=scenario.cost.sampling == "top_p",
             eager=engine.enforce_eager,
+            experts=scenario.cluster.expert_parallel,
         ),
         graph_policy(mode, engine.cuda_graph.capture_sizes, engine.max_num_seqs),
         host_ticks(scenario.cost.host, asynchronous=engine.async_scheduling),
@@ -159,6 +161,7 @@ def build_forward(
     measured: bool = False,
     sorts_logits: bool = False,
     eager: bool = False,
+    experts: ExpertParallelSpec | None = None,
 ) -> Forward:
     """Forward pass of a model on one of `tensor_parallel` GPUs, from the kernels that were `measured` on it or from its
     efficiencies; compiled, or `eager`.
@@ -170,7 +173,7 @@ def build_forward(
     tables = _tables(gpu) if measured else None
     try:
         shape = forward_shape(
-            model, sharding(gpu, tensor_parallel, tables, model.weight_dtype), sorts_logits=sorts_logits
+            model, sharding(gpu, tensor_parallel, tables, model.weight_dtype, experts), sorts_logits=sorts_logits
         )
         return Forward(shape, Device.of(gpu, tables), launch)
     except ValueError as error:
@@ -183,7 +186,13 @@ def launch_ticks(spec: LaunchSpec, *, eager: bool) -> LaunchTicks:
     return LaunchTicks(python if eager else to_ticks(spec.kernel), to_ticks(spec.graph), python)
 
 
-def sharding(gpu: GpuSpec, ranks: int, tables: Tables | None = None, expert_dtype: str = "bf16") -> Sharding:
+def sharding(
+    gpu: GpuSpec,
+    ranks: int,
+    tables: Tables | None = None,
+    expert_dtype: str = "bf16",
+    experts: ExpertParallelSpec | None = None,
+) -> Sharding:
     """How `ranks` GPUs share the model. Where no all-reduce was measured among so many, the link's bandwidth holds."""
     computes = frozenset(gpu.peak_flops)
     fused = tables is not None and tables.has_experts(expert_dtype)
@@ -197,7 +206,10 @@ def sharding(gpu: GpuSpec, ranks: int, tables: Tables | None = None, expert_dtyp
     if times is not None:
         spec = AllReduceSpec(times=times, bus_bandwidth=spec.bus_bandwidth)
     reduce: CollectiveTime = all_reduce(spec, ranks)
-    return Sharding(ranks, computes, reduce, all_gather(spec, ranks), fused)
+    if experts is None:
+        return Sharding(ranks, computes, reduce, all_gather(spec, ranks), fused)
+    exchange = Exchange(spec.floor, links.bandwidth) if experts.communication == "all_to_all" else None
+    return Sharding(ranks, computes, reduce, all_gather(spec, ranks), fused, ranks, experts.imbalance, exchange)
 
 
 def host_ticks(host: HostSpec, *, asynchronous: bool) -> HostTicks:

@@ -61,8 +61,8 @@ class GemmTable:
 
 
 class ExpertsShape(NamedTuple):
-    """All experts of a layer: `inter` is the width of one expert over all its ranks, `ranks` those of its tensor
-    parallelism.
+    """All experts of a layer: `inter` is the width of one expert over all its ranks, `ranks` those that each expert is
+    cut over, `spread` those that the experts are spread over.
     """
 
     hidden: float
@@ -70,6 +70,7 @@ class ExpertsShape(NamedTuple):
     per_token: int
     experts: int
     ranks: int
+    spread: int = 1
 
 
 class ExpertsTable:
@@ -78,9 +79,7 @@ class ExpertsTable:
     def __init__(self, table: Table) -> None:
         self._sizes = table.sizes
         self._rows: Mapping[ExpertsShape, FloatArray] = {
-            ExpertsShape(float(key[0]), float(key[1]), int(key[2]), int(key[3]), int(key[4])): row
-            for key, row in table.rows.items()
-            if key[5] == "1"
+            ExpertsShape(float(key[0]), float(key[1]), *map(int, key[2:])): row for key, row in table.rows.items()
         }
 
     def curve(self, shape: ExpertsShape, balance: float, measured_balance: float) -> RowCurve:
@@ -97,12 +96,12 @@ class ExpertsTable:
 def _distance(one: ExpertsShape, other: ExpertsShape) -> float:
     """How far two shapes lie apart: in experts and experts a token first, then in the size of an expert."""
     logs = [abs(np.log(a / b)) for a, b in zip(one, other, strict=True)]
-    return float(4 * (logs[2] + logs[3]) + logs[0] + logs[1] + logs[4])
+    return float(4 * (logs[2] + logs[3]) + logs[0] + logs[1] + logs[4] + 2 * logs[5])
 
 
 def _work(shape: ExpertsShape, tokens: FloatArray, balance: float) -> FloatArray:
     """Time of reading the touched experts or of computing with them, in weights read."""
-    weights = shape.hidden * shape.inter / shape.ranks
+    weights = shape.hidden * shape.inter / shape.ranks / shape.spread
     touched = shape.experts * (1.0 - (1.0 - shape.per_token / shape.experts) ** tokens)
     work: FloatArray = weights * np.maximum(touched, 2.0 * tokens * shape.per_token / balance)
     return work

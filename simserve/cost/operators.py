@@ -6,6 +6,7 @@ its rows reach, and the kernel's floor (roofline: Williams et al., CACM 2009).
 """
 
 from collections.abc import Mapping
+from statistics import NormalDist
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -118,17 +119,59 @@ def _gemm_times(
     }
 
 
-class ExpertLinear(NamedTuple):
-    """The same GEMM in each of `experts` experts, every token going to `per_token` of them. `weight_bytes`: one expert.
+class Routing(NamedTuple):
+    """How the tokens of a layer reach its experts: each goes to `per_token` of `experts`, which lie on `spread` GPUs.
 
-    Only experts that some token chose are read. With uniform routing an expert is left out by one token with
-    probability 1 - k / E, by T independent tokens with (1 - k / E)^T, so that E (1 - (1 - k / E)^T) experts are read:
-    never more than min(E, T k).
+    The step waits for the GPU with the most to do. `imbalance` is its load over the mean, beside what chance adds: the
+    choices of one token that fall on one GPU are hypergeometric, so that their sum over a batch has a variance, and of
+    R such sums the greatest lies about the normal quantile of (R - 3/8) / (R + 1/4) above the mean (Blom, Statistical
+    Estimates and Transformed Beta-Variables, 1958); never more than what all tokens can ask of one GPU.
+    """
+
+    experts: int
+    per_token: int
+    spread: int = 1
+    imbalance: float = 1.0
+
+    def busiest(self, rows: FloatArray) -> FloatArray:
+        """Tokens of a batch whose even share is what the busiest GPU gets of a batch of `rows`."""
+        if self.spread == 1:
+            return rows
+        experts, chosen, share = self.experts, self.per_token, 1.0 / self.spread
+        variance = chosen * share * (1.0 - share) * (experts - chosen) / (experts - 1)
+        quantile = NormalDist().inv_cdf((self.spread - 0.375) / (self.spread + 0.25))
+        chance = 1.0 + quantile * np.sqrt(variance / rows) / (chosen * share)
+        most = min(chosen, experts * share) / (chosen * share)
+        busiest: FloatArray = rows * np.minimum(self.imbalance * chance, most)
+        return busiest
+
+    def touched(self, rows: FloatArray) -> FloatArray:
+        """Expected number of experts that so many tokens choose, each on its own, on one GPU.
+
+        One token leaves out an expert with probability 1 - k / E, T independent tokens with (1 - k / E)^T, so that
+        E (1 - (1 - k / E)^T) experts are read: never more than min(E, T k).
+        """
+        left_out: FloatArray = (1.0 - self.per_token / self.experts) ** rows
+        return self.experts / self.spread * (1.0 - left_out)
+
+    def routed(self, rows: FloatArray) -> FloatArray:
+        """Rows that the experts of one GPU compute together."""
+        each: FloatArray = rows * self.per_token / self.spread
+        return each
+
+    def rows_of_expert(self, rows: FloatArray) -> FloatArray:
+        """Rows that one expert gets, on average."""
+        each: FloatArray = rows * self.per_token / self.experts
+        return each
+
+
+class ExpertLinear(NamedTuple):
+    """The same GEMM in each of the experts on one GPU. `weight_bytes`: one expert. Only those that some token chose are
+    read.
     """
 
     name: str
-    experts: int
-    per_token: int
+    routing: Routing
     inputs: float
     outputs: float
     weight_bytes: float
@@ -137,24 +180,23 @@ class ExpertLinear(NamedTuple):
     compute: str
     group: str = "experts"
 
-    def touched(self, rows: FloatArray) -> FloatArray:
-        """Expected number of experts that so many tokens choose."""
-        return touched_experts(rows, self.experts, self.per_token)
-
     def work(self, rows: FloatArray, device: Device) -> Work:
         """The grouped GEMM over each number of tokens: the mfu is that of the rows one expert gets."""
-        routed = rows * self.per_token
-        moved = self.touched(rows) * self.weight_bytes
+        rows = self.routing.busiest(rows)
+        routed = self.routing.routed(rows)
+        moved = self.routing.touched(rows) * self.weight_bytes
         moved += device.spilled(routed * (self.inputs + self.outputs) * self.activation_bytes)
         flops = 2.0 * routed * self.inputs * self.outputs
-        return Work(moved, flops, _gemm_times(device, self.dtype, self.compute, (moved, flops), routed / self.experts))
+        times = _gemm_times(device, self.dtype, self.compute, (moved, flops), self.routing.rows_of_expert(rows))
+        return Work(moved, flops, times)
 
 
 class FusedExperts(NamedTuple):
-    """All experts of a layer as one operator, as they were measured. `weight_bytes`: one expert on one rank."""
+    """All experts of a layer on one GPU as one operator, as they were measured. `weight_bytes`: one expert there."""
 
     name: str
     shape: ExpertsShape
+    routing: Routing
     weight_bytes: float
     activation_bytes: float
     dtype: str
@@ -163,25 +205,21 @@ class FusedExperts(NamedTuple):
 
     def work(self, rows: FloatArray, device: Device) -> Work:
         """The experts over each number of tokens."""
-        shape = self.shape
-        routed = rows * shape.per_token
-        moved = touched_experts(rows, shape.experts, shape.per_token) * self.weight_bytes
+        shape, routing = self.shape, self.routing
+        rows = routing.busiest(rows)
+        routed = routing.routed(rows)
         width = shape.hidden + shape.inter / shape.ranks
+        moved = routing.touched(rows) * self.weight_bytes
         moved += device.spilled(2 * routed * width * self.activation_bytes)
         flops = 6.0 * routed * shape.hidden * shape.inter / shape.ranks
         curve = self.measured(device)
-        times = _gemm_times(device, self.dtype, self.compute, (moved, flops), None if curve else routed / shape.experts)
+        each = None if curve else routing.rows_of_expert(rows)
+        times = _gemm_times(device, self.dtype, self.compute, (moved, flops), each)
         return Work(moved, flops, times, None if curve is None else curve(rows))
 
     def measured(self, device: Device) -> RowCurve | None:
         """Measured times; None without."""
         return None if device.tables is None else device.tables.experts(self.dtype, self.compute, self.shape)
-
-
-def touched_experts(rows: FloatArray, experts: int, per_token: int) -> FloatArray:
-    """Expected number of experts that so many tokens choose, each on its own."""
-    left_out: FloatArray = (1.0 - per_token / experts) ** rows
-    return experts * (1.0 - left_out)
 
 
 class Elementwise(NamedTuple):
@@ -211,3 +249,26 @@ class Collective(NamedTuple):
         """The collective over each number of rows."""
         message = rows * self.bytes_per_row
         return Work(message, np.zeros_like(message), {"network": self.time(message)})
+
+
+class AllToAll(NamedTuple):
+    """Tokens on their way to the GPUs of their experts, or results on their way back: `bytes_per_row` for each token
+    and GPU that it is sent to. Each GPU has its share of the tokens; the busiest one sets the time.
+    """
+
+    name: str
+    bytes_per_row: float
+    routing: Routing
+    floor: float
+    bandwidth: float
+    group: str = "communication"
+
+    def work(self, rows: FloatArray, device: Device) -> Work:  # noqa: ARG002
+        """The exchange over each number of tokens.
+
+        A token's k experts lie on R (1 - (1 - 1 / R)^k) of R GPUs, of which one in R is its own.
+        """
+        ranks = self.routing.spread
+        remote = (ranks - 1) * (1.0 - (1.0 - 1.0 / ranks) ** self.routing.per_token)
+        sent = self.routing.busiest(rows) / ranks * remote * self.bytes_per_row
+        return Work(sent, np.zeros_like(sent), {"network": self.floor + sent / self.bandwidth})

@@ -14,7 +14,16 @@ from simserve.cost.attention import Attention
 from simserve.cost.attention_tables import AttentionHeads
 from simserve.cost.collectives import CollectiveTime
 from simserve.cost.gemm_table import ExpertsShape
-from simserve.cost.operators import Collective, Elementwise, ExpertLinear, FusedExperts, Linear, TokenOperator
+from simserve.cost.operators import (
+    AllToAll,
+    Collective,
+    Elementwise,
+    ExpertLinear,
+    FusedExperts,
+    Linear,
+    Routing,
+    TokenOperator,
+)
 from simserve.spec.dtypes import bytes_per_element, scale_bytes_per_element
 from simserve.spec.model import ModelSpec
 
@@ -86,6 +95,13 @@ class ForwardShape(NamedTuple):
         return next((layer.attention for layer in self.each_layer() if layer.attention.window is not None), None)
 
 
+class Exchange(NamedTuple):
+    """An all-to-all: seconds of the shortest, and bytes a second that one GPU sends."""
+
+    floor: float
+    bandwidth: float
+
+
 class Sharding(NamedTuple):
     """GPUs of the tensor-parallel group, their collectives (None on one GPU), the formats they compute in."""
 
@@ -95,6 +111,11 @@ class Sharding(NamedTuple):
     all_gather: CollectiveTime | None = None
     fused_experts: bool = False
     """The experts of a layer are one operator, as they were measured."""
+    spread: int = 1
+    """GPUs that experts are spread over, whole; 1 where each of them is cut over all GPUs."""
+    imbalance: float = 1.0
+    exchange: Exchange | None = None
+    """Where GPUs send tokens to their experts; None where all of them have all tokens."""
 
     def compute_dtype(self, weight_dtype: str, activation_dtype: str) -> str:
         """Format in which a GEMM on such weights runs on this GPU."""
@@ -125,7 +146,7 @@ def _gemm_bytes(shape: ForwardShape) -> float:
         if isinstance(op, Linear):
             total += op.weight_bytes
         elif isinstance(op, ExpertLinear):
-            total += op.weight_bytes * op.experts
+            total += op.weight_bytes * op.routing.experts / op.routing.spread
     return total
 
 
@@ -139,6 +160,7 @@ class _Builder:
         self.scale = scale
         self.act = bytes_per_element(model.activation_dtype)
         self.hidden = model.hidden_size
+        self.routing = Routing(model.num_experts, model.experts_per_token, sharding.spread, sharding.imbalance)
         self.heads = model.num_heads / sharding.ranks
         self.kv_heads = max(1.0, model.num_kv_heads / sharding.ranks)
 
@@ -175,7 +197,7 @@ class _Builder:
     def _layer(self, mlp: tuple[TokenOperator, ...], window: int | None) -> Layer:
         before = (self._norm("input_norm"), *(self._mla() if self.model.is_mla else self._qkv()))
         after = (self._out(), *self._all_reduce("attention_all_reduce"), self._norm("post_attention_norm"), *mlp)
-        return Layer(before, self._attention(window), (*after, *self._all_reduce("mlp_all_reduce")))
+        return Layer(before, self._attention(window), after)
 
     def _qkv(self) -> tuple[TokenOperator, ...]:
         model = self.model
@@ -203,7 +225,8 @@ class _Builder:
         return self._linear("out", width, self.hidden)
 
     def _dense_mlp(self) -> tuple[TokenOperator, ...]:
-        return self._gated_mlp("", self.model.intermediate_size / self.sharding.ranks)
+        width = self.model.intermediate_size / self.sharding.ranks
+        return (*self._gated_mlp("", width), *self._all_reduce("mlp_all_reduce"))
 
     def _gated_mlp(self, prefix: str, width: float) -> tuple[TokenOperator, ...]:
         return (
@@ -213,33 +236,59 @@ class _Builder:
         )
 
     def _moe(self) -> tuple[TokenOperator, ...]:
-        model = self.model
-        width, routed = model.moe_intermediate_size / self.sharding.ranks, model.experts_per_token
+        model, act = self.model, self.act
         shared_width = model.num_shared_experts * model.shared_intermediate_size / self.sharding.ranks
         shared = self._gated_mlp("shared_", shared_width) if shared_width else ()
         router = (
             self._linear("router", self.hidden, model.num_experts, quantized=False),
-            Elementwise("top_k", 2 * model.num_experts * self.act),
+            Elementwise("top_k", 2 * model.num_experts * act),
         )
-        if self.sharding.fused_experts:
-            return (*router, self._fused_experts(width), *shared)
+        sum_bytes = (model.experts_per_token / self.routing.spread + 1) * self.hidden * act
+        summed = () if self.sharding.fused_experts else (Elementwise("experts_sum", sum_bytes),)
+        reduced = self._all_reduce("mlp_all_reduce")
+        exchange = self.sharding.exchange
+        if exchange is None:
+            return (*router, *self._routed_experts(), *summed, *shared, *reduced)
+        # The sum after attention leaves each GPU its share of the tokens, which are gathered again after the experts:
+        # the two halves of an all-reduce. Only the parts of a shared expert are left to be summed.
+        reduced = reduced if shared else ()
+        sent = self.hidden * self._element_bytes_sent()
+        dispatch = AllToAll("dispatch", sent, self.routing, exchange.floor, exchange.bandwidth)
+        combine = AllToAll("combine", self.hidden * act, self.routing, exchange.floor, exchange.bandwidth)
+        return (*router, dispatch, *self._routed_experts(), combine, *summed, *shared, *reduced)
+
+    def _routed_experts(self) -> tuple[TokenOperator, ...]:
+        """What one GPU computes of the experts that tokens choose: a part of each of them, or some of them whole."""
+        model, sharding = self.model, self.sharding
+        ranks = 1 if sharding.spread > 1 else sharding.ranks
+        width = model.moe_intermediate_size / ranks
+        if sharding.fused_experts:
+            return (self._fused_experts(width, ranks),)
+        routed = model.experts_per_token / sharding.spread
         return (
-            *router,
             self._experts("experts_gate_up", self.hidden, 2 * width),
             Elementwise("experts_activation", 3 * width * routed * self.act),
             self._experts("experts_down", width, self.hidden),
-            Elementwise("experts_sum", (routed + 1) * self.hidden * self.act),
-            *shared,
         )
 
-    def _fused_experts(self, width: float) -> FusedExperts:
+    def _element_bytes_sent(self) -> float:
+        """Bytes of one element on its way to an expert: quantised before it is sent where experts compute in it."""
+        dtype = self.sharding.compute_dtype(self.model.weight_dtype, self.model.activation_dtype)
+        return min(self.act, bytes_per_element(dtype) + scale_bytes_per_element(dtype))
+
+    def _fused_experts(self, width: float, ranks: int) -> FusedExperts:
         model, dtype = self.model, self.model.weight_dtype
         shape = ExpertsShape(
-            self.hidden, model.moe_intermediate_size, model.experts_per_token, model.num_experts, self.sharding.ranks
+            self.hidden,
+            model.moe_intermediate_size,
+            model.experts_per_token,
+            model.num_experts,
+            ranks,
+            self.sharding.spread,
         )
         weight_bytes = 3 * self.hidden * width * self._element_bytes(dtype)
         compute = self.sharding.compute_dtype(dtype, model.activation_dtype)
-        return FusedExperts("experts", shape, weight_bytes, self.act, dtype, compute)
+        return FusedExperts("experts", shape, self.routing, weight_bytes, self.act, dtype, compute)
 
     def _attention(self, window: int | None) -> Attention:
         model = self.model
@@ -286,8 +335,7 @@ class _Builder:
         model = self.model
         return ExpertLinear(
             name,
-            model.num_experts,
-            model.experts_per_token,
+            self.routing,
             inputs,
             outputs,
             inputs * outputs * self._element_bytes(model.weight_dtype),

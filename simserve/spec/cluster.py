@@ -1,7 +1,10 @@
 """The fleet: which GPU, how many replicas, over how many GPUs each is cut, and who sends requests where."""
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+from pydantic import field_validator
+
+from simserve.spec.experts import ExpertParallelSpec
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.quantities import Dollars, PositiveCount
 from simserve.spec.strict import Strict
@@ -16,7 +19,6 @@ class ClusterSpec(Strict):
         "rate_limit": "a rate limit before the router",
         "autoscaling": "autoscaling",
         "data_parallel": "data parallelism inside one engine (replicas are whole engines)",
-        "expert_parallel": "expert parallelism",
     }
 
     gpu: GpuSpec
@@ -25,8 +27,15 @@ class ClusterSpec(Strict):
     """GPUs that share every layer."""
     pipeline_parallel: PositiveCount = 1
     """Stages, each of `tensor_parallel` GPUs, that share the layers of a replica among them."""
+    expert_parallel: ExpertParallelSpec | None = None
+    """How the experts of a mixture are spread; `true` takes the defaults, null cuts each of them over all GPUs."""
     router: Literal["round_robin", "random", "least_requests"] = "round_robin"
     price_per_gpu_hour: Dollars | None = None
+
+    @field_validator("expert_parallel", mode="before")
+    @classmethod
+    def _switch(cls, value: Any) -> Any:
+        return {} if value is True else None if value is False else value
 
     @property
     def gpus_per_replica(self) -> int:

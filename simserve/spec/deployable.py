@@ -21,7 +21,9 @@ def problems(
     model: ModelSpec, cluster: ClusterSpec, engine: EngineSpec, cost: CostSpec, run: RunSpec
 ) -> Iterator[Problem]:
     """Every contradiction between model, fleet, engine, costs and run."""
-    yield from _tensor_parallel(model, cluster.tensor_parallel)
+    yield from _tensor_parallel(model, cluster.tensor_parallel, spread_experts=cluster.expert_parallel is not None)
+    if cluster.expert_parallel is not None:
+        yield from _expert_parallel(model, cluster.tensor_parallel)
     if cluster.pipeline_parallel > 1:
         yield from _pipeline_parallel(model, cluster, engine, run)
     yield from _lengths(model, engine)
@@ -34,7 +36,7 @@ def problems(
             yield f"cost.host.{key}", "would be ignored: constant_step stands for the whole step"
 
 
-def _tensor_parallel(model: ModelSpec, ranks: int) -> Iterator[Problem]:
+def _tensor_parallel(model: ModelSpec, ranks: int, *, spread_experts: bool) -> Iterator[Problem]:
     key = "cluster.tensor_parallel"
     if ranks > _GPUS_OF_A_NODE:
         yield key, f"{ranks} GPUs span more than one node of {_GPUS_OF_A_NODE}, which is not modelled yet"
@@ -42,9 +44,19 @@ def _tensor_parallel(model: ModelSpec, ranks: int) -> Iterator[Problem]:
         yield key, f"the {model.num_heads} attention heads of {model.name} cannot be cut into {ranks} equal parts"
     elif max(model.num_kv_heads, ranks) % min(model.num_kv_heads, ranks) and not model.is_mla:
         yield key, f"the {model.num_kv_heads} KV heads of {model.name} cannot be cut or copied evenly over {ranks} GPUs"
-    for width in {model.intermediate_size, model.moe_intermediate_size}:
+    for width in {model.intermediate_size, 0 if spread_experts else model.moe_intermediate_size}:
         if width % ranks:
             yield key, f"the MLP of {model.name}, {width} wide, cannot be cut into {ranks} equal parts"
+
+
+def _expert_parallel(model: ModelSpec, ranks: int) -> Iterator[Problem]:
+    key = "cluster.expert_parallel"
+    if not model.is_moe:
+        yield key, f"{model.name} has no experts; leave it out"
+    elif ranks == 1:
+        yield key, "would be ignored: experts are spread over the GPUs of tensor_parallel, which is 1"
+    elif model.num_experts % ranks:
+        yield key, f"the {model.num_experts} experts of {model.name} cannot be spread evenly over {ranks} GPUs"
 
 
 def _pipeline_parallel(model: ModelSpec, cluster: ClusterSpec, engine: EngineSpec, run: RunSpec) -> Iterator[Problem]:
