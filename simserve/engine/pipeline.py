@@ -75,6 +75,7 @@ class PipelineReplica(Replica):
                 yield self._wake
             elif env.peek() <= env.now:
                 yield self._sleep_until(int(env.now))
+            self._part()
             if self._decide() and len(self._flights) < len(self.stages):
                 continue
             if self._flights:

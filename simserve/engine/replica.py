@@ -19,7 +19,8 @@ from simserve.cost.step import DecodeCost, StepCost
 from simserve.engine.equal_steps import Batch, EqualSteps, equal_steps
 from simserve.engine.instant import DECIDE, Due
 from simserve.engine.plan import StepPlan
-from simserve.engine.request import Request
+from simserve.engine.progress import progress
+from simserve.engine.request import FINISHED, Request
 from simserve.engine.scheduler import Scheduler
 from simserve.engine.step_log import StepLog
 
@@ -53,6 +54,8 @@ class Replica:
         self.cost = cost
         self.log = StepLog()
         self.num_skipped_steps = 0
+        self.keeps_first_tokens = False
+        """Whether someone will ask when the first token of a request was known."""
         self._listener = listener
         self._asynchronous = scheduler.config.async_scheduling
         self._skip = skip_equal_steps
@@ -72,6 +75,8 @@ class Replica:
         self._in_flight: StepPlan | None = None
         """Asynchronous: the plan decided last, if it has tokens."""
         self._run: EqualSteps | None = None
+        self._leaving: list[Request] = []
+        """Requests whose clients have left since the last step was decided."""
         self._joined: list[int] = []
         """When requests joined `waiting` during the run that is slept through."""
         self._idle = False
@@ -94,6 +99,14 @@ class Replica:
                 return  # nothing that it could change before the run ends
         self.disturb()
 
+    def abort(self, request: Request) -> None:
+        """The engine hears now that a client has left. When it next decides, blocks and seat of the request are free;
+        tokens that are known by then were generated, one in flight is dropped.
+        """
+        if request.state is not FINISHED:
+            self._leaving.append(request)
+            self.disturb()
+
     def disturb(self) -> None:
         """Something outside has changed what the next step may do: decide it when one is next due, run or no run."""
         now = int(self.env.now)
@@ -102,6 +115,15 @@ class Replica:
             self._wake_at(max(self._ready, now))
         elif self._run is not None:
             self._wake_at(self._run.boundary_reaching(now))
+
+    def expect(self, count: int) -> None:
+        """So many requests more (or fewer) will be sent here: they count as outstanding already."""
+        self._num_received += count
+
+    @property
+    def decides_at(self) -> int:
+        """While a step is being decided: the tick at which it is, now or later."""
+        return max(self._ready, int(self.env.now))
 
     def num_outstanding(self) -> int:
         """Requests received and not finished before this instant."""
@@ -113,6 +135,21 @@ class Replica:
         while times and times[0] < now:
             times.popleft()
             self._num_finished += 1
+
+    def knows_first_token(self, request: Request) -> int | None:
+        """When the engine knew the first token of a request, in ticks: now or before; None if it does not know of it.
+
+        `keeps_first_tokens` must be set. To be asked when all that is due at this tick has been decided.
+        """
+        if request.first_step < 0:
+            return None
+        plan, run, now = self._plan_in_flight(), self._run, int(self.env.now)
+        known = request.first_token
+        if plan is not None and plan.index == request.first_step:
+            if run is None:
+                return None
+            known = max(self._end, run.start + run.batch.cost.cpu)
+        return known if known <= now else None
 
     def close(self, horizon: int) -> None:
         """The simulation ends at `horizon`: take the steps decided before it, and their tokens.
@@ -136,17 +173,37 @@ class Replica:
                 self._wake = Event(env)
                 yield self._wake
                 at = max(at, int(env.now))
+                self._part()
             elif at >= env.peek():
                 yield self._sleep_until(at)
+                self._part()
             plan = self._step(at)
             if self._skip and self._ready + (SHORTEST_RUN - 1) * self._pace < env.peek():
                 run = self._equal_steps(plan)
                 if run is not None:
                     yield from self._skip_over(run)
+                    self._part()
 
     def _sleep_until(self, at: int) -> Event:
         self._wake = Due(self.env, at, DECIDE)
         return self._wake
+
+    def _plan_in_flight(self) -> StepPlan | None:
+        return self._in_flight
+
+    def _part(self) -> None:
+        """Let those go whose clients have left; what they were given is written down. Any abort has woken the process,
+        so it is enough to look after a sleep.
+        """
+        if not self._leaving:
+            return
+        scheduler, plan = self.scheduler, self._plan_in_flight()
+        for request in self._leaving:
+            if request.state is not FINISHED:
+                self.log.aborts.fromlist(progress(request, scheduler, plan))
+                scheduler.abort(request)
+                self._num_finished += 1
+        self._leaving.clear()
 
     def _wake_at(self, at: int) -> None:
         """Wake the sleeping process at another time than it planned: the event it waits for is exchanged."""
@@ -229,6 +286,10 @@ class Replica:
     def _complete(self, plan: StepPlan, known: int) -> None:
         """The tokens of a step are there."""
         requests = self.scheduler.complete(plan)
+        if self.keeps_first_tokens:
+            for chunk in plan.chunks:
+                if chunk.request.first_step == plan.index:
+                    chunk.request.first_token = known
         if not requests:
             return
         finishes, step = self.log.finishes, plan.index

@@ -48,6 +48,7 @@ class Request:
         "base",
         "branch",
         "first_step",
+        "first_token",
         "id",
         "is_awaited",
         "last_clock",
@@ -78,6 +79,8 @@ class Request:
     """While decoding: `clock - base` tokens are computed."""
     last_clock: int
     """While decoding: the clock of the step that gives the last token."""
+    first_token: int
+    """Tick at which the engine knew its first token; kept only where clients have no patience."""
     preempted_at: int
     """Number of the step that preempted it last."""
     seq: int

@@ -48,13 +48,16 @@ _BUFFERED: Final = 8192 * len(STEP_FIELDS)
 
 
 class StepLog:
-    """The rows of one replica. `finishes` and `gaps` take rows by `fromlist`, in the order of the fields."""
+    """The rows of one replica. `finishes`, `gaps` and `aborts` take rows by `fromlist`, in the order of the fields (of
+    `simserve.engine.progress` for aborts).
+    """
 
-    __slots__ = ("_buffer", "_packed", "finishes", "gaps")
+    __slots__ = ("_buffer", "_packed", "aborts", "finishes", "gaps")
 
     def __init__(self) -> None:
         self.finishes = array("q")
         self.gaps = array("q")
+        self.aborts = array("q")
         self._buffer = array("q")
         self._packed: list[dict[str, NDArray[Any]]] = []
 
@@ -80,7 +83,7 @@ class StepLog:
     def forget(self) -> None:
         """Let go of all rows: they are columns elsewhere now."""
         self._packed = []
-        self.finishes, self.gaps = array("q"), array("q")
+        self.finishes, self.gaps, self.aborts = array("q"), array("q"), array("q")
 
     def _pack(self) -> None:
         rows = np.array(self._buffer, dtype=np.int64).reshape(-1, len(STEP_FIELDS))

@@ -81,6 +81,7 @@ class KernelReplica(Replica):
                 yield self._wake
             elif env.peek() <= env.now:
                 yield self._sleep_until(int(env.now))
+            self._part()
             plan = self.scheduler.schedule()
             if not plan.is_empty:
                 yield from self._compute(plan)
@@ -89,6 +90,9 @@ class KernelReplica(Replica):
                 self._stalled = not (self._flights or plan.preempted)
             if len(self._flights) > (self._asynchronous and not plan.is_empty):
                 yield from self._wait_for_tokens()
+
+    def _plan_in_flight(self) -> StepPlan | None:
+        return self._flights[-1].plan if self._flights else None
 
     def _has_work(self) -> bool:
         return bool(self._flights) or (self.scheduler.has_requests and not self._stalled)
