@@ -74,7 +74,9 @@ class Section(NamedTuple):
             f"**{self.claim}**",
             f"![{self.title}](pictures/{self.name}.png)",
             self.text,
+            f"<details><summary>All {len(rows)} numbers</summary>",
             "\n".join(["| measured | |", "|---|---|", *rows]),
+            "</details>",
             f"Scenario [`gallery/{self.name}`](../../scenarios/gallery/{self.name}.yaml), measured and drawn by "
             f"[`{self.name}.py`]({self.name}.py)",
         ]
