@@ -6,7 +6,7 @@ that step by step, and turns the run into a `Result` that all reports read.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from calibration.engine.engine import Engine
 from calibration.engine.runner import ModelRunner
 from calibration.engine.texts import Texts
-from simserve.cluster.clients import front_end_delay
+from calibration.traffic import Traffic, refuse_unanswered_turns
 from simserve.cost import build_step_cost, front_end, memory_ledger
 from simserve.cost.step import DecodeCost, StepTime
 from simserve.engine.request import Request
 from simserve.simulation import Simulation, scheduler_config
 from simserve.spec.errors import ScenarioError
-from simserve.spec.result import Result
+from simserve.spec.result import COMPLETED, Result
 from simserve.spec.scenario import Scenario
 from simserve.spec.ticks import to_ticks
 from simserve.workload.columns import Workload
@@ -39,7 +39,7 @@ class LiveStep(NamedTuple):
 
 
 class LiveRun(NamedTuple):
-    """All steps of a workload, and the tick at which each request finished, by row."""
+    """All steps of a workload, and the tick at which each request finished, by row; rejected ones have none."""
 
     steps: list[LiveStep]
     finish: dict[int, int]
@@ -49,37 +49,57 @@ def serve(runner: ModelRunner, scenario: Scenario, progress: Callable[[float], N
     """Serve the workload of a scenario on the real engine.
 
     Raises:
-        ScenarioError: the scenario is more than one engine with requests that come by the clock.
+        ScenarioError: the scenario is more than one engine that waits for each of its steps, or a turn of a chat does
+            not wait for the answer before it.
     """
     workload = build_workload(scenario)
-    _refuse(scenario, workload)
-    texts = Texts(workload, runner.model.vocab_size, scenario.seed)
+    refuse(scenario)
+    refuse_unanswered_turns(workload)
+    traffic = Traffic(scenario, workload, front_end(scenario))
+    texts = _Texts(workload, runner.model.vocab_size, scenario.seed)
     engine = Engine(runner, scheduler_config(scenario, memory_ledger(scenario).num_gpu_blocks))
-    reaches = workload.arrival + front_end_delay(front_end(scenario), workload)
-    order = np.argsort(reaches, kind="stable").tolist()
     run = LiveRun([], {})
-    now = arrived = 0
+    now = 0
     while True:
-        while arrived < len(order) and reaches[order[arrived]] <= now:
-            _add(engine, workload, texts, order[arrived])
-            arrived += 1
+        for request in traffic.until(now):
+            engine.add(request, texts.of(request))
         if not engine.scheduler.has_requests:
-            if arrived == len(order):
+            following = traffic.next()
+            if following is None:
                 return run
-            now = int(reaches[order[arrived]])
+            now = following
             continue
-        now = _step(engine, run, now)
-        progress(len(run.finish) / len(order))
+        now, finished = _step(engine, run, now)
+        for request in finished:
+            texts.said(request, engine.text(request))
+            engine.forget(request)
+            run.finish[int(request.id)] = now
+            traffic.answered(int(request.id), now)
+        progress(traffic.num_answered / len(workload))
 
 
-def _add(engine: Engine, workload: Workload, texts: Texts, row: int) -> None:
-    columns = (workload.input_len, workload.output_len, workload.max_tokens, workload.priority)
-    input_len, output_len, max_tokens, priority = (int(column[row]) for column in columns)
-    engine.add(Request(row, 0, input_len, output_len, max_tokens, priority=priority), texts.prompt(row))
+class _Texts:
+    """Prompts of a live run; what a chat has said is kept until its next turn."""
+
+    def __init__(self, workload: Workload, vocab_size: int, seed: int) -> None:
+        self._parent = workload.parent
+        self._awaited = set(workload.parent[workload.parent >= 0].tolist())
+        self._prompts = Texts(workload, vocab_size, seed)
+        self._said: dict[int, list[int]] = {}
+
+    def of(self, request: Request) -> list[int]:
+        """The prompt of a request that arrives."""
+        row = int(request.id)
+        return self._prompts.prompt(row, self._said.pop(int(self._parent[row]), ()))
+
+    def said(self, request: Request, text: list[int]) -> None:
+        """A request has finished with this text."""
+        if int(request.id) in self._awaited:
+            self._said[int(request.id)] = text
 
 
-def _step(engine: Engine, run: LiveRun, now: int) -> int:
-    """Execute a step that begins at `now`; returns its end."""
+def _step(engine: Engine, run: LiveRun, now: int) -> tuple[int, Sequence[Request]]:
+    """Execute a step that begins at `now`; returns its end, and the requests that finished."""
     output = engine.step()
     plan, timer = output.plan, engine.runner.timer
     chunks = tuple((chunk.num_tokens, chunk.history) for chunk in plan.chunks)
@@ -90,21 +110,21 @@ def _step(engine: Engine, run: LiveRun, now: int) -> int:
     if not plan.is_empty:
         run.steps.append(LiveStep(chunks, num_decodes, context, ticks))
         now += ticks
-    for request in finished:
-        run.finish[int(request.id)] = now
-        engine.forget(request)
-    return now
+    return now, finished
 
 
-def _refuse(scenario: Scenario, workload: Workload) -> None:
+def refuse(scenario: Scenario) -> None:
+    """Refuse what one engine that waits for each of its steps does not do.
+
+    Raises:
+        ScenarioError: the scenario asks for it.
+    """
     cluster, engine = scenario.cluster, scenario.engine
     unlike = {
-        "cluster.replicas: one engine is run": cluster.replicas > 1,
-        "cluster.tensor_parallel: one device is run": cluster.tensor_parallel > 1,
+        "cluster: one engine on one device is run, not replicas or parallel GPUs": cluster.num_gpus > 1,
+        "engine.scheduler: the live engine runs vllm_v1": engine.scheduler != "vllm_v1",
         "engine.async_scheduling: the live engine waits for each step, set it to false": engine.async_scheduling,
-        "workload: closed loops and chats": workload.users > 0 or bool((workload.arrival < 0).any()),
-        "workload: shared prefixes": bool((workload.prefix_group >= 0).any()),
-        "workload: prompts beyond max_model_len": bool((workload.input_len >= engine.max_model_len).any()),
+        "run.max_time: every request is served to its end": scenario.run.max_time is not None,
     }
     for what, found in unlike.items():
         if found:
@@ -144,7 +164,7 @@ class MeasuredStepCost:
 
     def decode(self, num_decodes: int) -> DecodeCost:
         """What asks for the next step when it is asked itself."""
-        return cast(DecodeCost, _NextDecode(self, num_decodes))
+        return _NextDecode.of(self, num_decodes)
 
     def breakdown(self, steps: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         """All in one group."""
@@ -155,10 +175,18 @@ class MeasuredStepCost:
         return 0
 
 
-class _NextDecode:
-    def __init__(self, cost: MeasuredStepCost, num_decodes: int) -> None:
-        self._cost = cost
-        self._num_decodes = num_decodes
+class _NextDecode(DecodeCost):
+    """Takes its number only when it is asked for its time; a `DecodeCost` by type, as the compiled engine wants it."""
+
+    _cost: MeasuredStepCost
+    _num_decodes: int
+
+    @classmethod
+    def of(cls, cost: MeasuredStepCost, num_decodes: int) -> "_NextDecode":
+        """The next step, which is to have so many decodes and nothing else."""
+        found = cls(0, graph=False, padded=0, pieces=())
+        found._cost, found._num_decodes = cost, num_decodes
+        return found
 
     def ticks(self, context: int) -> tuple[int, int, int, int]:
         return self._cost.ticks((), self._num_decodes, context, self._num_decodes)
@@ -177,8 +205,11 @@ def replay(scenario: Scenario, run: LiveRun) -> Result:
         replica.cost = cost
     result = simulation.run()
     assert cost.num_taken == len(run.steps), "the engine takes more steps than the simulator"
-    finish = np.array([run.finish[row] for row in range(len(run.finish))]) + simulation.front_end.delivery
-    assert np.array_equal(np.rint(result.requests["finish"] * 1e9), np.rint(finish / 1e4)), "requests finish otherwise"
+    rows = np.flatnonzero(result.requests["status"] == COMPLETED)
+    assert sorted(run.finish) == rows.tolist(), "other requests finish"
+    finish = np.array([run.finish[row] for row in rows.tolist()], dtype=np.int64) + simulation.front_end.delivery
+    seen = result.requests["finish"][rows]
+    assert np.array_equal(np.rint(seen * 1e9), np.rint(finish / 1e4)), "requests finish otherwise"
     return replace(result, meta={**result.meta, "cost_level": "measured"})
 
 

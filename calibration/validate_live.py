@@ -10,6 +10,7 @@ from calibration.calibrate import BLOCK_SIZE
 from calibration.comparison import Comparison, compare
 from calibration.engine.config import model_config
 from calibration.engine.runner import ModelRunner
+from calibration.live import refuse
 from simserve.simulation import scheduler_config
 from simserve.spec.calibrated import CalibratedSpec
 from simserve.spec.catalogue import resolve_gpu
@@ -21,7 +22,10 @@ from simserve.spec.scenario import Scenario
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to run; `model` is needed where the calibrated model is no name of the catalogue."""
+    """What to run; `model` is needed where the calibrated model is no name of the catalogue.
+
+    `overrides` change the scenario of `live_scenario`: `workload.shared_prefix={groups: 4, length: 60}`.
+    """
 
     profile: str
     loads: Sequence[float]
@@ -30,16 +34,21 @@ class Settings:
     requests: int = 100
     repetitions: int = 3
     seed: int = 0
+    overrides: Sequence[str] = ()
 
 
 def validate_live(settings: Settings, progress: Callable[[float], None]) -> list[Comparison]:
     """Compare at every load.
 
     Raises:
-        ScenarioError: the profile is not calibrated, or was calibrated on another kind of device.
+        ScenarioError: the profile is not calibrated, or was calibrated on another kind of device, or the overrides ask
+            for what the live engine does not do.
     """
+    if any(change.startswith("workload.arrivals") for change in settings.overrides):
+        raise ScenarioError("workload.arrivals: the loads give the arrivals, as Poisson rates; leave it out")
     spec = _calibration(settings)
-    scenario = live_scenario(settings, spec)
+    scenario = live_scenario(settings, spec).with_overrides(settings.overrides)
+    refuse(scenario)
     torch.set_num_threads(1)
     backend: Literal["torch", "triton"] = spec.backend
     runner = ModelRunner(

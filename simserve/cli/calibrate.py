@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from simserve.cli.arguments import Force
+from simserve.cli.arguments import Force, Overrides
 from simserve.cli.console import SLO_MISSED, fail, print_table, progress_bar, say
 
 Device = Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="Where the engine runs.")]
@@ -96,12 +96,14 @@ def live(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="DIR", help="Save both sides as runs, and their picture.")
     ] = None,
+    overrides: Overrides = None,
     force: Force = False,
 ) -> None:
     """Serve a workload on the real engine and simulate it; print both, and how far the engine agrees with itself.
 
     Every step executes for real under a virtual clock that moves on by the step's measured time. The simulator is then
-    shown to decide the same batches when it is given the same times.
+    shown to decide the same batches when it is given the same times. KEY=VALUE changes the workload or the engine:
+    shared prefixes, chats, lengths, KV blocks.
 
     Exit code 3: an error exceeds its bound, or the machine is too noisy to tell.
 
@@ -114,7 +116,7 @@ def live(
     if not loads or min(loads) <= 0:
         fail(f"--load {load}: expected shares such as 0.3,0.6,0.85")
     part, comparison = _part("validate_live"), _part("comparison")
-    settings = part.Settings(profile, loads, device, model, requests, repetitions)
+    settings = part.Settings(profile, loads, device, model, requests, repetitions, overrides=overrides or ())
     _pin(device)
     with progress_bar("serving", patience=0) as progress:
         compared = part.validate_live(settings, progress)
