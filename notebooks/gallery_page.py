@@ -27,7 +27,7 @@ SCENARIOS = resources.folder("scenarios") / "gallery"
 CHAPTERS = {
     "Steps and kernels": ("autoregression", "batching", "launch_bound"),
     "Memory": ("prefix_caching", "quantisation"),
-    "Many GPUs": ("tensor_parallel",),
+    "Many GPUs": ("tensor_parallel", "pipeline_parallel", "expert_parallel"),
 }
 """Order of the page. Entries that no chapter names come last, in the order of the alphabet."""
 
