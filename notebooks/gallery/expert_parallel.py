@@ -59,8 +59,7 @@ def measure() -> dict[str, Any]:
         "tokens_that_touch_all": float(every[np.argmax(share > 0.99)]),
         "step_of_4096_spread_over_cut": times["spread"][of_4096] / times["cut"][of_4096],
         "step_of_4096_imbalanced_over_cut": times["imbalance 1.5"][of_4096] / times["cut"][of_4096],
-        "exchange_over_sum": (sent["dispatch"] + sent["combine"])
-        / (summed["mlp_all_reduce"] * model.num_moe_layers / model.num_layers),
+        "exchange_over_sum": (sent["dispatch"] + sent["combine"]) / of_experts,
         "busiest": busiest.tolist(),
         "touched": touched.tolist(),
     }
