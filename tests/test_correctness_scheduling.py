@@ -93,12 +93,16 @@ def test_1057_a_run_that_gets_nowhere_says_so() -> None:
 def test_12884_decodes_go_on_beside_a_long_prompt() -> None:
     """dynamo#12884, aisimulate#120: SGLang's prefill-first stalls decoding, and a simulator mixed the two policies up.
     Under `vllm_v1` a decode gets its token in every step of a long prefill: one request without a gap, the other
-    without its first token for as long. (`prefill_first` itself is not modelled yet, and refused.)"""
-    result = serve([(0, 10, 10), (15, 250, 1)], SYNC, "engine.max_num_batched_tokens=51", "engine.max_num_seqs=4")
-    assert milliseconds(result, "finish")[0] == 100
-    assert milliseconds(result, "first_token")[1] == 70
-    with pytest.raises(ScenarioError, match="prefill_first scheduler is not modelled yet"):
-        constant("engine.scheduler=prefill_first")
+    without its first token for as long. Under `prefill_first` its tokens stop for the five steps of the prompt."""
+    requests, limits = [(0, 10, 10), (15, 250, 1)], ("engine.max_num_batched_tokens=51", "engine.max_num_seqs=4")
+    mixed = serve(requests, SYNC, *limits)
+    assert milliseconds(mixed, "finish")[0] == 100
+    assert milliseconds(mixed, "first_token")[1] == 70
+    prompts_first = serve(requests, SYNC, *limits, "engine.scheduler=prefill_first")
+    assert milliseconds(prompts_first, "finish")[0] == 150
+    assert milliseconds(prompts_first, "first_token")[1] == 70
+    assert prompts_first.gaps["step_before"].tolist() == [1]
+    assert prompts_first.gaps["step_after"].tolist() == [7]
 
 
 @pytest.mark.parametrize("mode", [SYNC, ASYNC])

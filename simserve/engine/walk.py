@@ -27,9 +27,9 @@ def walk(scheduler: Scheduler, plan: StepPlan, budget: int, threshold: int) -> i
             break
         if request.state is DRAINING or request not in running:
             continue
-        num_tokens, needed = _wants(scheduler, request, min(threshold, budget))
+        num_tokens, needed = wants(scheduler, request, min(threshold, budget))
         while needed > pool.num_free and request in running:
-            victim = _choose_victim(scheduler)
+            victim = choose_victim(scheduler)
             given = served.pop(victim, 0)
             budget += given
             scheduler.preempt(plan, victim, was_served=given > 0)
@@ -37,13 +37,13 @@ def walk(scheduler: Scheduler, plan: StepPlan, budget: int, threshold: int) -> i
             break
         served[request] = num_tokens
         budget -= num_tokens
-        _serve(scheduler, plan, request, num_tokens, needed)
+        serve(scheduler, plan, request, num_tokens, needed)
     for request in [request for request in running if request.state is DECODING and request not in served]:
         scheduler.starve(plan, request)
     return budget
 
 
-def _wants(scheduler: Scheduler, request: Request, limit: int) -> tuple[int, int]:
+def wants(scheduler: Scheduler, request: Request, limit: int) -> tuple[int, int]:
     """Tokens that a running request takes in this step, and the new blocks they need."""
     size = scheduler.block_size
     if request.state is DECODING:
@@ -52,7 +52,8 @@ def _wants(scheduler: Scheduler, request: Request, limit: int) -> tuple[int, int
     return num_tokens, -(-(request.num_computed_tokens + num_tokens) // size) - request.num_blocks
 
 
-def _serve(scheduler: Scheduler, plan: StepPlan, request: Request, num_tokens: int, needed: int) -> None:
+def serve(scheduler: Scheduler, plan: StepPlan, request: Request, num_tokens: int, needed: int) -> None:
+    """Give a running request these tokens and their new blocks."""
     if request.state is not DECODING:
         scheduler.schedule_chunk(plan, request, num_tokens)
         return
@@ -77,7 +78,7 @@ def _walk_short_of_blocks(scheduler: Scheduler, plan: StepPlan, budget: int) -> 
     return budget - scheduler.decoding.count
 
 
-def _choose_victim(scheduler: Scheduler) -> Request:
+def choose_victim(scheduler: Scheduler) -> Request:
     """By priority the least important, the latest among equals; otherwise the one admitted last."""
     if scheduler.by_priority:
         return max(scheduler.running, key=lambda request: (request.priority, request.arrival))

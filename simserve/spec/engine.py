@@ -42,12 +42,11 @@ class EngineSpec(Strict):
 
     NOT_MODELLED: ClassVar = {
         "speculative": "speculative decoding",
-        "scheduler=prefill_first": "the prefill_first scheduler",
         "scheduler=static": "static batching",
         "preemption=swap": "preemption by swapping",
     }
 
-    scheduler: Literal["vllm_v1"] = "vllm_v1"
+    scheduler: Literal["vllm_v1", "prefill_first"] = "vllm_v1"
     max_num_seqs: PositiveCount
     max_num_batched_tokens: PositiveCount
     max_num_active_seqs: PositiveCount

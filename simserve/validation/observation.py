@@ -18,7 +18,7 @@ def scheduled_tokens(scheduler: Scheduler, plan: StepPlan) -> dict[Request, int]
     for request in scheduler.running:
         if request in chunks:
             tokens[request] = chunks[request]
-        elif request.state is DECODING or (request.state is DRAINING and request in finishing):
+        elif plan.num_decodes and (request.state is DECODING or (request.state is DRAINING and request in finishing)):
             tokens[request] = 1
     return tokens
 

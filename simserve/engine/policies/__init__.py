@@ -6,6 +6,10 @@ A policy is a subclass of `Scheduler` in a file of its own, and a line here.
 from collections.abc import Callable
 
 from simserve.engine.config import SchedulerConfig
+from simserve.engine.policies.prefill_first import PrefillFirstScheduler
 from simserve.engine.scheduler import Scheduler
 
-SCHEDULERS: dict[str, Callable[[SchedulerConfig], Scheduler]] = {"vllm_v1": Scheduler}
+SCHEDULERS: dict[str, Callable[[SchedulerConfig], Scheduler]] = {
+    "vllm_v1": Scheduler,
+    "prefill_first": PrefillFirstScheduler,
+}
