@@ -12,6 +12,7 @@ from simserve.cost.pipeline import PipelineCost
 from simserve.cost.shape import Exchange, Sharding, forward_shape
 from simserve.cost.stages import Hop, shape_of_stage
 from simserve.cost.step import ConstantStepCost, StepCost
+from simserve.cost.synced import SyncedStepCost
 from simserve.cost.tables import Tables, tables_of
 from simserve.spec.errors import ScenarioError
 from simserve.spec.experts import ExpertParallelSpec
@@ -138,7 +139,8 @@ def modelled_step_cost(scenario: "Scenario") -> ModelledStepCost:
     """
     engine, gpu = scenario.engine, scenario.cluster.gpu
     mode = "none" if engine.enforce_eager else engine.cuda_graph.mode
-    return ModelledStepCost(
+    step_cost = SyncedStepCost if engine.host_sync == "layer" else ModelledStepCost
+    return step_cost(
         build_forward(
             scenario.model,
             gpu,

@@ -74,7 +74,11 @@ class Forward:
 
     def head(self, rows: IntArray) -> LaunchTotals[IntArray]:
         """Sums over lm_head and sampler, for each number of rows; outside any graph."""
-        return launch_totals([(1, self._one_by_one(self.shape.head, self.head_ticks(rows)))])
+        return launch_totals([(1, self.head_launches(rows))])
+
+    def head_launches(self, rows: IntArray) -> list[Launch]:
+        """Launches of lm_head and sampler."""
+        return self._one_by_one(self.shape.head, self.head_ticks(rows))
 
     def body_launches(self, rows: IntArray, mode: GraphMode) -> Stretch:
         """Launches from embedding to last norm as (repeat, launches), in the graph mode of the step."""

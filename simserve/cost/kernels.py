@@ -14,10 +14,11 @@ from simserve.cost.shape import Layer
 
 
 class StepLaunch(NamedTuple):
-    """CPU ticks of one launch, and the kernels that it starts one after the other."""
+    """CPU ticks of one launch, the kernels that it starts one after the other, and whether the CPU waits for them."""
 
     cpu: int
     kernels: tuple[Kernel, ...]
+    sync: bool = False
 
 
 class Batch(NamedTuple):

@@ -1,6 +1,6 @@
 """Step cost from the operators of the model on the GPU of the scenario, compiled for each batch size it meets."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,7 +13,8 @@ from simserve.cost.extrapolation import extrapolated_steps
 from simserve.cost.forward import Forward
 from simserve.cost.kernels import Batch, StepLaunch, launches_of_step
 from simserve.cost.launch import GraphMode, GraphPolicy, Launch, LaunchTotals, launch_totals, totals_of_one
-from simserve.cost.step import UNBOUNDED, DecodeCost, Piece, StepTime
+from simserve.cost.pieces import NOTHING, along, common_pieces, upper_envelope
+from simserve.cost.step import DecodeCost, Piece, StepTime
 
 
 class HostTicks(NamedTuple):
@@ -30,9 +31,6 @@ class HostTicks(NamedTuple):
 
 _TOGETHER = 2048
 """Row counts whose sums are computed at once: one pass over the operators costs hardly more than for a single count."""
-
-_NO_ATTENTION = [(UNBOUNDED, 0, 0)]
-"""Pieces of a kind of attention that the model has not."""
 
 
 class TotalsTable:
@@ -139,6 +137,11 @@ class ModelledStepCost:
         mode, rows = self.policy.choose(tokens, decode_only=decode_only)
         return self._bodies[mode][rows], 0 if mode is GraphMode.NONE else rows
 
+    def _decode_attention(self, num_decodes: int) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
+        """Pieces of the attention of one full and of one window layer; nothing of a kind that the model has not."""
+        full, window = (time.decodes.pieces(num_decodes) if time else NOTHING for time in (self._full, self._window))
+        return full, window
+
     def _compile_mixed(self, tokens: int) -> tuple[LaunchTotals[int], int]:
         self._mixed[tokens] = body = self._body(tokens, decode_only=False)
         return body
@@ -157,48 +160,13 @@ class ModelledStepCost:
         (cpu, gpu, full_layers, window_layers, lines), padded = self._body(num_decodes, decode_only=True)
         head_cpu, head_gpu, head_end = self._compile_head(num_decodes)
         sequences = self.host.per_sequence * num_decodes
-        full = self._full.decodes.pieces(num_decodes) if self._full else _NO_ATTENTION
-        window = self._window.decodes.pieces(num_decodes) if self._window else _NO_ATTENTION
+        full, window = self._decode_attention(num_decodes)
         pieces: list[Piece] = []
         start = 0
-        for until, x, y in _common_pieces(full, window):
-            base, slope = _along((gpu + head_gpu, full_layers, window_layers), x, y)
-            ends = [_along((sequences + head_gpu + line.base, line.full, line.window), x, y) for line in lines]
+        for until, x, y in common_pieces(full, window):
+            base, slope = along((gpu + head_gpu, full_layers, window_layers), x, y)
+            ends = [along((sequences + head_gpu + line.base, line.full, line.window), x, y) for line in lines]
             ends.append((sequences + cpu + head_end, 0))
-            pieces += [Piece(stop, base, slope, *end) for stop, end in _upper_envelope(ends, start, until)]
+            pieces += [Piece(stop, base, slope, *end) for stop, end in upper_envelope(ends, start, until)]
             start = until + 1
         return DecodeCost(sequences + cpu + head_cpu, padded > 0, padded, tuple(pieces))
-
-
-def _common_pieces(
-    full: list[tuple[int, int, int]], window: list[tuple[int, int, int]]
-) -> Iterator[tuple[int, tuple[int, int], tuple[int, int]]]:
-    """(until, (base, slope), (base, slope)) of two functions given as (until, base, slope) pieces up to UNBOUNDED."""
-    i = j = 0
-    until = -1
-    while until < UNBOUNDED:
-        x, y = full[i], window[j]
-        until = min(x[0], y[0])
-        yield until, x[1:], y[1:]
-        i += x[0] == until
-        j += y[0] == until
-
-
-def _along(line: tuple[int, int, int], full: tuple[int, int], window: tuple[int, int]) -> tuple[int, int]:
-    """(base, slope) in the context, of a `Line` whose attentions are themselves (base, slope) in it."""
-    base, full_layers, window_layers = line
-    return (
-        base + full_layers * full[0] + window_layers * window[0],
-        full_layers * full[1] + window_layers * window[1],
-    )
-
-
-def _upper_envelope(lines: list[tuple[int, int]], start: int, until: int) -> list[tuple[int, tuple[int, int]]]:
-    """(last context, line) of the greatest of some (base, slope) lines at each integer from `start` to `until`."""
-    envelope: list[tuple[int, tuple[int, int]]] = []
-    while start <= until:
-        base, slope = top = max(lines, key=lambda line: (line[0] + line[1] * start, line[1]))
-        stop = min([until, *((base - b) // (s - slope) for b, s in lines if s > slope)])
-        envelope.append((stop, top))
-        start = stop + 1
-    return envelope

@@ -64,6 +64,10 @@ class EngineSpec(Strict):
     async_scheduling: bool = True
     enforce_eager: bool = False
     cuda_graph: CudaGraphSpec
+    host_sync: Literal["none", "layer"] = "none"
+    """Whether the forward pass waits for the GPU, once a `layer`: `.item()`, a copy to the CPU, a branch on a value.
+    Such a pass cannot be captured in a CUDA graph.
+    """
     kv_allocation: Literal["paged", "contiguous"] = "paged"
     """`contiguous` reserves `max_model_len` tokens for each request, as engines did before PagedAttention."""
     preemption: Literal["recompute"] = "recompute"

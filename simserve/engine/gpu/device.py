@@ -49,19 +49,22 @@ class Gpu:
         return cls(env, spec.hbm_bandwidth * reached, trace=trace)
 
     def launch(self, launches: Sequence[StepLaunch]) -> Generator[Event, None, Event]:
-        """A CPU issues launches, one after the other; it waits while the queue is full.
+        """A CPU issues launches, one after the other; it waits while the queue is full, and where a launch says so.
 
         Returns an event that the stream triggers with `Done` after the last of them: a host sync is to yield it.
         """
         env, queue, trace = self.env, self._queue, self._trace
         done, last = Event(env), len(launches) - 1
-        for index, (cpu, kernels) in enumerate(launches):
+        for index, (cpu, kernels, sync) in enumerate(launches):
             yield env.timeout(cpu)
-            put = queue.put((kernels, done if index == last else None))
+            executed = done if index == last else Event(env) if sync else None
+            put = queue.put((kernels, executed))
             if trace is not None:
                 trace.launches.append((launch_name(kernels), int(env.now) - cpu, int(env.now)))
             if not put.triggered:
                 yield put
+            if sync and executed is not None:
+                yield executed
         return done
 
     def copy(self, num_bytes: float, bandwidth: float, name: str = "copy") -> Process:
