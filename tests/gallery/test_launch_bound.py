@@ -31,3 +31,8 @@ def test_graphs_cost_memory_and_padding_and_end_somewhere() -> None:
     assert len(measured["by_mode"]) == len(MODES)
     assert len(gaps) == len(USERS)
     assert min(gaps) > 0
+
+
+def test_a_wait_in_each_layer_is_worse_than_eager() -> None:
+    measured = measure()
+    assert measured["tpot_8b_waiting_ms"] > 1.2 * measured["tpot_8b_eager_ms"] > 1.2 * measured["tpot_8b_full_ms"]
