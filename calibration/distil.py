@@ -1,19 +1,16 @@
-"""Distils published kernel measurements into the tables of `hardware_profiles/<gpu>/` that the level `kernels` reads.
+"""Distils measured kernels into the tables that the level `kernels` reads, one for each kind of operator.
 
-`python -m calibration.distil TABLES -o hardware_profiles/` reads the CSV files of a folder (one measured kernel a row;
-columns of `gemm.csv`, `generation_attention.csv`, `context_attention.csv`, `moe.csv` and `comm.csv` below) and writes
-one file for each kind of operator of each GPU that has a profile: rows are shapes, columns are sizes, entries are
-microseconds. Kept is what interpolation needs. `--report` prints how far the tables are from measurements that they do
-not hold, without writing anything.
+`calibration.kernel_source` reads the measurements, one a row. In a table rows are shapes, columns are sizes, entries
+are microseconds. Kept is what interpolation needs.
 """
 
-import argparse
 import csv
 import statistics
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf, log
 from pathlib import Path
+from typing import NamedTuple
 
 from simserve.cost.attention_tables import IDLE_SHARE
 
@@ -31,35 +28,20 @@ DECODE_LENGTHS = {16, 64, 128, *(2**i for i in range(8, 18))}
 DECODE_HEADS = {("4", "1"), ("8", "1"), ("32", "8"), ("64", "8")}
 """(Query, KV) heads that are kept. Attention over b sequences with 8 KV heads takes the time of 4 b with 2."""
 
+SPIKE = 1.5
+"""An all-reduce of so many times both its neighbours' time was disturbed. Changes of the algorithm, which may also make
+a larger message faster, stay below 1.2."""
+
+_LEAST_MORE = 0.05
+"""All further prompts together add at least this share of the time of one alone."""
+
 STEP_TOKENS = 8192
 """Tokens that one step prefills at most: the largest default of engines."""
-
-HEADERS: dict[str, Key] = {
-    "gemm": ("dtype", "n", "k"),
-    "decode_attention": ("kv_dtype", "heads_q", "heads_kv", "batch"),
-    "prefill_attention": ("kv_dtype", "heads_q", "heads_kv", "load"),
-    "moe": ("dtype", "hidden", "inter", "top_k", "experts", "tp", "ep"),
-    "collectives": ("operation", "ranks"),
-}
-
-
-def read(path: Path) -> list[Row]:
-    """Rows of a CSV file."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def dtype(name: str) -> str:
     """Our name of a number format."""
     return DTYPES.get(name, name)
-
-
-def by_gpu(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Rows of each GPU, by the name of its profile."""
-    groups: defaultdict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[row["gpu"].lower()].append(row)
-    return groups
 
 
 def collected(points: Iterable[tuple[Key, int, float]]) -> Rows:
@@ -89,27 +71,90 @@ def is_kept(row: Row) -> bool:
     return int(row["kv_len"]) in DECODE_LENGTHS and (row["heads_q"], row["heads_kv"]) in DECODE_HEADS
 
 
+Batches = dict[tuple[int, int], float]
+"""(Prompts, their length) -> microseconds."""
+
+
 def prefill_attention(rows: Iterable[Row]) -> Rows:
-    """Causal attention over prompts: `alone` is one, `more` what each further one of its length adds in a step."""
-    measured = collected(
-        ((dtype(r["kv_dtype"]), r["heads_q"], r["heads_kv"], r["batch"]), int(r["seq_len"]), float(r["time_us"]))
-        for r in rows
-    )
+    """Causal attention over prompts. By their length: `alone` is one, `more` what each further one of that length adds
+    in a step. By the tokens of all: `step` is the least that prompts of so many tokens take, be they short or long: the
+    time to move their queries, keys and values, on L40S from HBM where they no longer fit into L2.
+    """
+    own: defaultdict[Key, Batches] = defaultdict(dict)
+    for (*shape, batch), row in collected(_prefills(rows)).items():
+        own[tuple(shape)] |= {(int(batch), size): time for size, time in row.items()}
     table: Rows = {}
-    for heads in sorted({key[:3] for key in measured}):
-        alone = measured.get((*heads, "1"), {})
-        batches = {int(key[3]): row for key, row in measured.items() if key[:3] == heads and key[3] != "1"}
+    for heads in own:
+        batches = _alike(heads, own) | own[heads]
+        alone = _never_falling({size: time for (batch, size), time in batches.items() if batch == 1})
+        step = _least_by_tokens(batches)
         table[*heads, "alone"] = alone
-        table[*heads, "more"] = {}
-        for size, time in alone.items():
-            measured_batches = [batch for batch, row in batches.items() if size in row]
-            if not measured_batches:
-                continue
-            fitting = [batch for batch in measured_batches if batch * size <= STEP_TOKENS // 2]
-            most = max(fitting, default=min(measured_batches))
-            idle = IDLE_SHARE * alone.get(1, time)
-            table[*heads, "more"][size] = max(batches[most][size] - time + idle, 0.05 * time) / (most - 1)
+        table[*heads, "more"] = _more(batches, alone, step)
+        table[*heads, "step"] = step
     return table
+
+
+def _prefills(rows: Iterable[Row]) -> Iterator[tuple[Key, int, float]]:
+    for r in rows:
+        key = dtype(r["kv_dtype"]), r["heads_q"], r["heads_kv"], r["batch"]
+        yield key, int(r["seq_len"]), float(r["time_us"])
+
+
+def _alike(heads: Key, measured: Mapping[Key, Batches]) -> Batches:
+    """What batches take by those of other heads: b prompts with 8 KV heads take the time of 4 b with 2, the same query
+    heads to each (within 1 to 3 % in the median of all cards). A prompt of one token runs another kernel.
+    """
+    found: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+    group, keys, most = _group(heads), int(heads[2]), max(batch for batch, _ in measured[heads])
+    for other, batches in measured.items():
+        if other != heads and other[0] == heads[0] and _group(other) == group:
+            for (batch, size), time in batches.items():
+                alike, rest = divmod(batch * int(other[2]), keys)
+                if 1 <= alike <= most and not rest and size > 1:
+                    found[alike, size].append(time)
+    return {batch: statistics.median(times) for batch, times in found.items()}
+
+
+def _group(heads: Key) -> float:
+    return int(heads[1]) / int(heads[2])
+
+
+def _never_falling(row: Mapping[int, float]) -> dict[int, float]:
+    """The largest times below the given ones that never fall with the size."""
+    least, found = inf, {}
+    for size in sorted(row, reverse=True):
+        found[size] = least = min(least, row[size])
+    return dict(sorted(found.items()))
+
+
+def _least_by_tokens(batches: Batches) -> dict[int, float]:
+    """Tokens of a step -> the shortest time of so many or more that fit into one step."""
+    times = {(batch * size, time) for (batch, size), time in batches.items() if batch * size <= STEP_TOKENS}
+    powers = {tokens for tokens, _ in times if tokens & (tokens - 1) == 0}
+    return {power: min(time for tokens, time in times if tokens >= power) for power in sorted(powers)}
+
+
+def _more(batches: Batches, alone: Mapping[int, float], step: Mapping[int, float]) -> dict[int, float]:
+    """Length -> what each prompt after the first adds: of the values that the measured batches say, the one from which
+    all of them deviate least, on the mean of logarithms; never less than for shorter prompts.
+    """
+    idle = IDLE_SHARE * min(alone.values())
+    found: dict[int, float] = {}
+    least = 0.0
+    for size, first in alone.items():
+        times = {batch: time for (batch, length), time in batches.items() if length == size and batch > 1}
+        times = {batch: time for batch, time in times.items() if batch * size <= STEP_TOKENS} or times
+
+        def deviation(more: float, size: int = size, first: float = first, times: Mapping[int, float] = times) -> float:
+            predicted = {b: max(first + (b - 1) * more - idle, step.get(b * size, 0.0)) for b in times}
+            return sum(abs(log(predicted[b] / time)) for b, time in times.items())
+
+        said = [
+            max(max(time - first + idle, _LEAST_MORE * first) / (batch - 1), least) for batch, time in times.items()
+        ]
+        if said:
+            least = found[size] = min(said, key=deviation)
+    return found
 
 
 def moe(rows: Iterable[Row]) -> Rows:
@@ -131,7 +176,10 @@ def moe(rows: Iterable[Row]) -> Rows:
 
 
 def collectives(rows: Iterable[Row]) -> Rows:
-    """All-reduce by bytes: vLLM's own kernel in a CUDA graph, from 16 MiB NCCL where it is faster."""
+    """All-reduce by bytes: vLLM's own kernel in a CUDA graph, from 16 MiB NCCL where it is faster.
+
+    A message that took far longer than both the next smaller and the next larger one was disturbed, and is left out.
+    """
     own, nccl = (
         collected(
             (("all_reduce", r["num_gpus"]), int(r["message_bytes"]), float(r["time_us"]))
@@ -143,23 +191,64 @@ def collectives(rows: Iterable[Row]) -> Rows:
     return {
         key: {
             size: min(time, nccl.get(key, {}).get(size, time)) if size >= 2**24 else time
-            for size, time in row.items()
+            for size, time in _undisturbed(row).items()
             if 1024 <= size <= 2**29
         }
         for key, row in own.items()
     }
 
 
-Make = Callable[[list[Row]], Rows]
+def _undisturbed(row: Mapping[int, float]) -> dict[int, float]:
+    """The row without times of more than `SPIKE` times both of their neighbours'."""
+    sizes = sorted(row)
+    spikes = {
+        size
+        for before, size, after in zip(sizes, sizes[1:], sizes[2:], strict=False)
+        if row[size] > SPIKE * max(row[before], row[after])
+    }
+    return {size: row[size] for size in sizes if size not in spikes}
 
-TABLES: Mapping[str, tuple[str, Make]] = {
-    "gemm": ("gemm.csv", gemm),
-    "decode_attention": ("generation_attention.csv", decode_attention),
-    "prefill_attention": ("context_attention.csv", prefill_attention),
-    "moe": ("moe.csv", moe),
-    "collectives": ("comm.csv", collectives),
+
+class Kind(NamedTuple):
+    """One kind of operator: the file of its measurements with their columns, words and counts, beside `gpu` and
+    `time_us`; the columns that name a shape in its table; and what makes the table.
+    """
+
+    file: str
+    words: Key
+    counts: Key
+    header: Key
+    make: Callable[[Iterable[Row]], Rows]
+
+
+TABLES: Mapping[str, Kind] = {
+    "gemm": Kind("gemm.csv", ("dtype",), ("m", "n", "k"), ("dtype", "n", "k"), gemm),
+    "decode_attention": Kind(
+        "generation_attention.csv",
+        ("kv_dtype",),
+        ("batch", "kv_len", "heads_q", "heads_kv"),
+        ("kv_dtype", "heads_q", "heads_kv", "batch"),
+        decode_attention,
+    ),
+    "prefill_attention": Kind(
+        "context_attention.csv",
+        ("kv_dtype",),
+        ("batch", "seq_len", "heads_q", "heads_kv"),
+        ("kv_dtype", "heads_q", "heads_kv", "load"),
+        prefill_attention,
+    ),
+    "moe": Kind(
+        "moe.csv",
+        ("dtype", "distribution"),
+        ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"),
+        ("dtype", "hidden", "inter", "top_k", "experts", "tp", "ep"),
+        moe,
+    ),
+    "collectives": Kind(
+        "comm.csv", ("op", "kernel"), ("num_gpus", "message_bytes"), ("operation", "ranks"), collectives
+    ),
 }
-"""Kind of operator -> its measurements, and what makes its table from them."""
+"""Kind of operator -> how its table is made."""
 
 
 def write(path: Path, header: Key, rows: Rows) -> None:
@@ -174,33 +263,3 @@ def write(path: Path, header: Key, rows: Rows) -> None:
 
 def _sortable(part: str) -> tuple[int, str]:
     return (int(part), "") if part.isdigit() else (-1, part)
-
-
-def distil(source: Path, target: Path) -> Iterator[Path]:
-    """Writes the tables of each GPU of which `target` has a profile; yields their paths."""
-    for kind, (file, make) in TABLES.items():
-        for gpu, rows in by_gpu(read(source / file)).items():
-            if (target / gpu / "profile.yaml").exists():
-                path = target / gpu / f"{kind}.csv"
-                write(path, HEADERS[kind], make(rows))
-                yield path
-
-
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(prog="python -m calibration.distil", description=__doc__.split("\n\n")[0])
-    parser.add_argument("tables", type=Path, help="folder of the measured tables")
-    parser.add_argument("-o", "--out", type=Path, default=Path("hardware_profiles"), help="folder of the profiles")
-    parser.add_argument("--report", action="store_true", help="print errors at held-out points, write nothing")
-    arguments = parser.parse_args()
-    if arguments.report:
-        from calibration.held_out import report
-
-        report(arguments.tables)
-        return
-    for path in distil(arguments.tables, arguments.out):
-        sys.stdout.write(f"{path}\n")
-
-
-if __name__ == "__main__":
-    main()

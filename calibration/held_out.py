@@ -1,120 +1,180 @@
-"""How far the distilled tables are from measurements that they do not hold.
+"""How far kernel tables are from measurements that they do not hold.
 
-A tenth of the points of each measured table is left out, tables are distilled from the rest, and the cost model is
-asked for what was left out; attention is also asked for all heads, batches and lengths that the tables do not keep, but
-not for more prompts than fit into a step. Errors are relative to the measurement.
+The measurements of each table are dealt into ten parts. Of each part in turn the cost model is asked, with a table made
+of the other nine, so that every measurement is predicted once by a table that has not seen it. Prompts are asked for as
+far as they fit into one step. Errors are relative to the measurement.
+
+Points of a grid are asked for in the middle of a gap of twice the grid's width: between the points of the table that is
+written, which has them all, interpolation is nearer. Where measurements jump (another tile, another algorithm), no
+interpolation follows: `roughness` is how far they lie from a smooth curve through their own neighbours.
 """
 
-import sys
 import zlib
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numpy as np
 
 from calibration import distil
 from simserve.cost.attention import Attention, AttentionTime
 from simserve.cost.attention_tables import AttentionHeads
-from simserve.cost.curve import LogLogCurve
+from simserve.cost.collectives import all_reduce
 from simserve.cost.device import Device
 from simserve.cost.gemm_table import ExpertsShape
 from simserve.cost.tables import Rates, Tables
-from simserve.spec.catalogue import find_gpu
 from simserve.spec.dtypes import bytes_per_element
-from simserve.spec.hardware import GpuSpec
-from simserve.spec.resources import names
+from simserve.spec.hardware import AllReduceSpec, GpuSpec
 from simserve.spec.ticks import to_seconds
 
-Errors = Mapping[tuple[str, str], list[float]]
-"""(GPU, kind of operator) -> relative errors."""
+FOLDS = 10
 
-_LEFT_OUT = 10
-
-
-def is_left_out(*parts: object) -> bool:
-    """Whether a point belongs to the tenth that is left out, the same one at any time."""
-    return zlib.crc32(repr(parts).encode()) % _LEFT_OUT == 0
+Pairs = Iterator[tuple[float, float]]
+"""(predicted, measured) seconds."""
 
 
-def held_out_errors(source: Path) -> Errors:
-    """Errors at the points left out of the measured tables in `source`."""
-    errors: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-    known = set(names("hardware_profiles"))
-    for kind, (file, make) in distil.TABLES.items():
-        for name, rows in distil.by_gpu(distil.read(source / file)).items():
-            if name in known:
-                with TemporaryDirectory() as folder:
-                    pairs = _ask(kind, find_gpu(name), rows, make, Path(folder))
-                    errors[name, kind] = [predicted / measured - 1 for predicted, measured in pairs]
-    return errors
+class HeldOut(NamedTuple):
+    """Errors of one table at points that it did not see, as shares: `median` and `p90` of their size, and their median
+    with its sign (`bias`). `roughness`: median distance of a measurement from the cubic, in logarithms, through its two
+    neighbours on each side; nan where none has so many.
+    """
+
+    points: int
+    median: float
+    p90: float
+    bias: float
+    roughness: float
 
 
-def _ask(
-    kind: str, gpu: GpuSpec, rows: list[distil.Row], make: distil.Make, folder: Path
-) -> Iterator[tuple[float, float]]:
-    """(predicted, measured) seconds of each point left out."""
+def held_out(kind: str, gpu: GpuSpec, rows: list[distil.Row]) -> HeldOut:
+    """Errors of one kind of table at its own measurements, each left out once.
+
+    Raises:
+        ValueError: none of them could be asked for.
+    """
+    with TemporaryDirectory() as folder:
+        pairs = list(_ask(kind, gpu, rows, Path(folder)))
+    if not pairs:
+        raise ValueError(f"{kind}: no measurement that the cost model would ask for")
+    errors = np.array([predicted / measured - 1 for predicted, measured in pairs])
+    size = np.abs(errors)
+    median, p90, bias = float(np.median(size)), float(np.percentile(size, 90)), float(np.median(errors))
+    return HeldOut(len(pairs), median, p90, bias, roughness(_series(kind, rows).values()))
+
+
+def roughness(series: Iterable[Mapping[int, float]]) -> float:
+    """Median distance of the points of curves (size -> time) from their neighbours, see `HeldOut`."""
+    found: list[float] = []
+    for times in series:
+        sizes = sorted(times)
+        x, y = np.log(sizes), np.log([times[size] for size in sizes])
+        for i in range(2, len(sizes) - 2):
+            near = [i - 2, i - 1, i + 1, i + 2]
+            smooth = sum(y[j] * np.prod([(x[i] - x[k]) / (x[j] - x[k]) for k in near if k != j]) for j in near)
+            found.append(abs(float(np.expm1(smooth - y[i]))))
+    return float(np.median(found)) if found else float("nan")
+
+
+def _series(kind: str, rows: list[distil.Row]) -> distil.Rows:
+    """The measurements as curves over one size, one for each of whatever else was varied."""
+    if kind not in {"decode_attention", "prefill_attention"}:
+        return distil.TABLES[kind].make(rows)
+    shape = ("kv_dtype", "heads_q", "heads_kv", "batch")
+    asked = [row for row in rows if _is_asked(kind, row)]
+    return distil.collected((tuple(r[name] for name in shape), _length(r), float(r["time_us"])) for r in asked)
+
+
+def fold_of(*parts: object) -> int:
+    """Which of the parts a point belongs to, the same one at any time."""
+    return zlib.crc32(repr(parts).encode()) % FOLDS
+
+
+def _ask(kind: str, gpu: GpuSpec, rows: list[distil.Row], folder: Path) -> Pairs:
+    make = distil.TABLES[kind].make
     if kind in {"decode_attention", "prefill_attention"}:
-        kept = [row for row in rows if not is_left_out(*row.values())]
-        distil.write(folder / f"{kind}.csv", distil.HEADERS[kind], make(kept))
-        yield from _ask_attention(kind, Device.of(gpu, _tables(folder, gpu)), rows)
+        yield from _ask_attention(kind, gpu, rows, folder)
     else:
-        yield from ask_cut(kind, gpu, make(rows), folder)
+        yield from ask_points(kind, gpu, make(rows), folder)
 
 
-def ask_cut(kind: str, gpu: GpuSpec, whole: distil.Rows, folder: Path) -> Iterator[tuple[float, float]]:
-    """(predicted, measured) seconds of a tenth of the points of a table, from the others, written to `folder`."""
-    cut = {
-        key: {size: time for size, time in row.items() if not is_left_out(gpu.name, key, size)}
-        for key, row in whole.items()
-    }
-    distil.write(folder / f"{kind}.csv", distil.HEADERS[kind], cut)
-    tables = _tables(folder, gpu)
-    for key, row in whole.items():
-        for size, time in row.items():
-            if size not in cut[key]:
-                predicted = _predict(kind, tables, key, size)
+def ask_points(kind: str, gpu: GpuSpec, whole: distil.Rows, folder: Path) -> Pairs:
+    """Each point of a table, from tables without a tenth of its points that are written to `folder`."""
+    ask = _ASK[kind]
+    for fold in range(FOLDS):
+        cut = {
+            key: {size: time for size, time in row.items() if fold_of(gpu.name, key, size) != fold}
+            for key, row in whole.items()
+        }
+        tables = _written(kind, cut, gpu, folder / str(fold))
+        for key, row in whole.items():
+            for size in row.keys() - cut[key].keys():
+                predicted = ask(tables, key, size)
                 if predicted is not None:
-                    yield predicted, 1e-6 * time
+                    yield predicted, 1e-6 * row[size]
 
 
-def _tables(folder: Path, gpu: GpuSpec) -> Tables:
+def _written(kind: str, rows: distil.Rows, gpu: GpuSpec, folder: Path) -> Tables:
+    """Tables that hold nothing but these rows; a folder of its own for each, since folders are read once."""
+    folder.mkdir()
+    distil.write(folder / f"{kind}.csv", distil.TABLES[kind].header, rows)
     return Tables(folder, Rates.of(gpu), Rates.of(gpu))
 
 
-def _predict(kind: str, tables: Tables, key: distil.Key, size: int) -> float | None:
-    """Seconds of one operator; None where the cost model never asks the table for it."""
-    rows = np.array([float(size)])
-    if kind == "collectives":
-        times = tables.all_reduce(int(key[1])) or {}
-        return LogLogCurve(tuple(times), tuple(times.values()))(rows).item()
-    if kind == "gemm":
-        curve = tables.gemm(key[0], key[0], float(key[2]), float(key[1]))
-    else:
-        hidden, inter, top_k, experts, tp, ep = (int(part) for part in key[1:])
-        weights = {"fp8_block": "fp8"}.get(key[0], key[0])
-        if ep > 1 or (key[0] == "fp8" and tables.has_experts("fp8_block")):
-            return None
-        curve = tables.experts(weights, weights, ExpertsShape(hidden, inter, top_k, experts, tp))
-    return None if curve is None else curve(rows).item()
+Ask = Callable[[Tables, distil.Key, int], float | None]
+"""Seconds of one operator; None where the cost model never asks the table for it."""
 
 
-def _ask_attention(kind: str, device: Device, rows: list[distil.Row]) -> Iterator[tuple[float, float]]:
-    times: dict[tuple[str, str, str], AttentionTime] = {}
-    for row in rows:
-        heads, keys, dtype = row["heads_q"], row["heads_kv"], distil.dtype(row["kv_dtype"])
-        batch = int(row["batch"])
-        is_decode = kind == "decode_attention"
-        length = int(row["kv_len"] if is_decode else row["seq_len"])
-        kept = distil.is_kept(row) if is_decode else batch == 1
-        if (kept and not is_left_out(*row.values())) or (not is_decode and batch * length > distil.STEP_TOKENS):
-            continue
-        if (heads, keys, dtype) not in times:
-            times[heads, keys, dtype] = attention(AttentionHeads(float(heads), float(keys), dtype), device)
-        time = times[heads, keys, dtype]
-        ticks = time.decode(batch, batch * length) if is_decode else time.prefill([(length, 0)] * batch)
-        yield to_seconds(ticks), 1e-6 * float(row["time_us"])
+def _ask_gemm(tables: Tables, key: distil.Key, size: int) -> float | None:
+    curve = tables.gemm(key[0], key[0], float(key[2]), float(key[1]))
+    return None if curve is None else curve(np.array([float(size)])).item()
+
+
+def _ask_experts(tables: Tables, key: distil.Key, size: int) -> float | None:
+    hidden, inter, top_k, experts, tp, ep = (int(part) for part in key[1:])
+    weights = {"fp8_block": "fp8"}.get(key[0], key[0])
+    if ep > 1 or (key[0] == "fp8" and tables.has_experts("fp8_block")):
+        return None
+    curve = tables.experts(weights, weights, ExpertsShape(hidden, inter, top_k, experts, tp))
+    return None if curve is None else curve(np.array([float(size)])).item()
+
+
+def _ask_all_reduce(tables: Tables, key: distil.Key, size: int) -> float | None:
+    """Between the measured messages: beyond them a profile's bandwidth goes on, not its table."""
+    ranks = int(key[1])
+    times = tables.all_reduce(ranks) or {}
+    if not times or not min(times) <= size <= max(times):
+        return None
+    return all_reduce(AllReduceSpec(times=times, bus_bandwidth=1.0), ranks)(np.array([float(size)])).item()
+
+
+_ASK: dict[str, Ask] = {"gemm": _ask_gemm, "moe": _ask_experts, "collectives": _ask_all_reduce}
+
+
+def _ask_attention(kind: str, gpu: GpuSpec, rows: list[distil.Row], folder: Path) -> Pairs:
+    is_decode = kind == "decode_attention"
+    for fold in range(FOLDS):
+        asked = [row for row in rows if fold_of(*row.values()) == fold and _is_asked(kind, row)]
+        table = distil.TABLES[kind].make([row for row in rows if fold_of(*row.values()) != fold])
+        device = Device.of(gpu, _written(kind, table, gpu, folder / str(fold)))
+        times: dict[AttentionHeads, AttentionTime] = {}
+        for row in asked:
+            batch, length = int(row["batch"]), _length(row)
+            heads = AttentionHeads(float(row["heads_q"]), float(row["heads_kv"]), distil.dtype(row["kv_dtype"]))
+            if heads not in times:
+                times[heads] = attention(heads, device)
+            time = times[heads]
+            ticks = time.decode(batch, batch * length) if is_decode else time.prefill([(length, 0)] * batch)
+            yield to_seconds(ticks), 1e-6 * float(row["time_us"])
+
+
+def _length(row: distil.Row) -> int:
+    return int(row["kv_len"] if "kv_len" in row else row["seq_len"])
+
+
+def _is_asked(kind: str, row: distil.Row) -> bool:
+    """All decodes, and prompts as far as they fit into one step."""
+    return kind == "decode_attention" or int(row["batch"]) * _length(row) <= distil.STEP_TOKENS
 
 
 def attention(heads: AttentionHeads, device: Device) -> AttentionTime:
@@ -123,13 +183,3 @@ def attention(heads: AttentionHeads, device: Device) -> AttentionTime:
     kv_bytes = 2 * heads.keys * 128 * bytes_per_element(heads.kv_dtype)
     layer = Attention(heads.queries, kv_bytes, flops, flops, 0, None, "bf16", heads)
     return AttentionTime(layer, device)
-
-
-def report(source: Path) -> None:
-    """Prints the errors of each GPU and kind of operator, in percent."""
-    out = sys.stdout.write
-    out(f"{'GPU':20} {'operator':18} {'points':>6} {'median':>7} {'p90':>7} {'bias':>7}\n")
-    for (gpu, kind), errors in sorted(held_out_errors(source).items()):
-        size = np.abs(errors)
-        middle, high, bias = 100 * np.median(size), 100 * np.percentile(size, 90), 100 * np.median(errors)
-        out(f"{gpu:20} {kind:18} {len(errors):6} {middle:6.1f}% {high:6.1f}% {bias:+6.1f}%\n")

@@ -49,7 +49,7 @@ def test_commands_print_what_the_readme_shows(command: str, shown: str) -> None:
 @pytest.mark.parametrize("command", sorted(set(COMMAND.findall(TEXT))))
 def test_commands_in_the_text_exist(command: str) -> None:
     words = shlex.split(command)[1:]
-    groups = {"trace", "validate"}
+    groups = {"trace", "validate", "profiles"}
     verbs = words[: 2 if words[0] in groups else 1]
     page = CliRunner().invoke(app, [*verbs, "--help"])
     assert page.exit_code == 0, f"no such verb: {command}"

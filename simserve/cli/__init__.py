@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from simserve.cli import calibrate, capacity, catalogue, fidelity, memory, run, step, sweep, trace, validate
+from simserve.cli import calibrate, capacity, catalogue, fidelity, memory, profiles, run, step, sweep, trace, validate
 from simserve.cli.console import guarded
 
 app = typer.Typer(
@@ -25,13 +25,14 @@ TRUST = "Check it"
 VERBS: dict[str, list[Callable[..., None]]] = {
     ASK: [run.run, run.report, step.step, memory.memory],
     PLAN: [sweep.sweep, capacity.capacity],
-    LOOK: [catalogue.gallery, catalogue.models, catalogue.profiles, catalogue.schema],
+    LOOK: [catalogue.gallery, catalogue.models, catalogue.schema],
     TRUST: [fidelity.fidelity, validate.fit_server, calibrate.calibrate],
 }
 for panel, verbs in VERBS.items():
     for verb in verbs:
         app.command(rich_help_panel=panel)(guarded(verb))
 validate.validate.command()(guarded(calibrate.live))
+app.add_typer(profiles.profiles, name="profiles", rich_help_panel=LOOK)
 app.add_typer(trace.trace, name="trace", rich_help_panel=LOOK)
 app.add_typer(validate.validate, name="validate", rich_help_panel=TRUST)
 

@@ -19,6 +19,7 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY=VALUE", show_default=False, help="Scenario keys to set, e.g. cluster.replicas=2."),
 ]
+Name = Annotated[str | None, typer.Argument(metavar="[NAME]", show_default=False, help="One of the list.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what an earlier call wrote there.")]
 ChatTemplateTokens = Annotated[

@@ -1,4 +1,4 @@
-"""`simserve gallery`, `models`, `profiles` and `schema`: what comes with simserve, and what a scenario may say."""
+"""`simserve gallery`, `models` and `schema`: what comes with simserve, and what a scenario may say."""
 
 import shutil
 from pathlib import Path
@@ -6,10 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from simserve.cli.arguments import Json, known_path
+from simserve.cli.arguments import Json, Name, known_path
 from simserve.cli.console import fail, print_json, print_table, say
-
-Name = Annotated[str | None, typer.Argument(metavar="[NAME]", show_default=False, help="One of the list.")]
 
 
 def gallery(
@@ -104,44 +102,6 @@ def models(json: Json = False) -> None:
     ]
     columns = ["model", "parameters", "active", "weights", "in", "KV per token", "longest context"]
     print_table("", columns, rows, "any other model: model: path/to/config.json")
-
-
-def profiles(name: Name = None, json: Json = False) -> None:
-    """List the GPUs that simserve knows; print one with the source of each number.
-
-    Example: simserve profiles h100-sxm-80gb
-    """
-    from simserve.spec import resources
-
-    if name is not None:
-        path = known_path("hardware_profiles", name) / "profile.yaml"
-        if json:
-            print_json(_read_yaml(path))
-        else:
-            typer.echo(path.read_text(encoding="utf-8"), nl=False)
-        return
-    _list_profiles(list(resources.names("hardware_profiles")), json)
-
-
-def _list_profiles(names: list[str], json: bool) -> None:
-    from simserve.spec.catalogue import find_gpu
-
-    gpus = [find_gpu(name) for name in names]
-    if json:
-        print_json([gpu.model_dump() for gpu in gpus])
-        return
-    rows = [
-        [
-            name,
-            f"{gpu.memory / 2**30:.1f} GiB",
-            f"{gpu.hbm_bandwidth / 1e12:.2f} TB/s",
-            f"{gpu.peak_flops['bf16'] / 1e12:,.0f} TFLOP/s",
-            f"{gpu.interconnect.kind} {gpu.interconnect.bandwidth / 1e9:,.0f} GB/s",
-        ]
-        for name, gpu in zip(names, gpus, strict=True)
-    ]
-    note = "simserve profiles NAME shows the source of each number; another GPU: cluster.gpu: {base: NAME, ...}"
-    print_table("", ["GPU", "memory", "bandwidth", "bf16 dense", "link"], rows, note)
 
 
 def schema() -> None:

@@ -68,8 +68,9 @@ class AttentionTime:
     Decode: measured, or the longer of `floor` and the time of its KV heads and bytes, at the share of HBM bandwidth
     that decode attention reaches. Prefill: causal FLOPs at the mfu of the length that the chunk sees, its own tokens
     included, and once in a step what a prompt takes beyond that where it was measured; at least the floor, the reading
-    of its KV, and what the longest history takes alone. Both in one step: one after the other, or, where the device
-    runs them as one kernel, a prefill in which each decode has the FLOPs of a whole tile.
+    of its KV, what the longest history takes alone, and what any prompts of so many tokens take. Both in one step: one
+    after the other, or, where the device runs them as one kernel, a prefill in which each decode has the FLOPs of a
+    whole tile.
     """
 
     __slots__ = (
@@ -82,6 +83,7 @@ class AttentionTime:
         "_prefill_floor",
         "_read",
         "_short",
+        "_step",
         "_window",
         "_works",
         "attention",
@@ -111,6 +113,7 @@ class AttentionTime:
         self._per_pair: list[float] = [0.0, *(attention.pair_flops / (peak * mfu(lengths))).tolist()]
         self._alone = [0, *np.rint(prefill.alone(lengths) * TICKS_PER_SECOND).astype(int).tolist()]
         self._beyond = [0, *np.rint(prefill.beyond(lengths) * TICKS_PER_SECOND).astype(int).tolist()]
+        self._step: list[int] = np.rint(prefill.step * TICKS_PER_SECOND).astype(int).tolist()
         self._short: list[int] = np.rint(prefill.short * TICKS_PER_SECOND).astype(int).tolist()
         tile = device.decode_tile if attention.decode_flops == attention.pair_flops else 0
         self._beside = round(tile * attention.pair_flops / (peak * mfu.values[-1]))
@@ -159,18 +162,25 @@ class AttentionTime:
         if len(chunks) == 1:
             whole, compute, least, read, beyond = works.get(chunks[0]) or self._work(chunks[0])
             return whole, compute + beyond, least, read
-        compute = least = read = 0
+        compute = least = read = tokens = 0
         beyond = -UNBOUNDED if chunks else 0
         for chunk in chunks:
             _, ticks, alone, seen, over = works.get(chunk) or self._work(chunk)
             compute += ticks
             read += seen
+            tokens += chunk[0]
             if alone > least:  # noqa: PLR1730 (max() takes three times as long)
                 least = alone
             if over > beyond:  # noqa: PLR1730
                 beyond = over
         compute += beyond
+        least = max(least, self._least_of(tokens))
         return max(compute, least, read * self._read), compute, least, read
+
+    def _least_of(self, tokens: int) -> int:
+        """Ticks of a step over so many prompt tokens, at least."""
+        last = len(self._step) - 1
+        return self._step[tokens] if tokens <= last else self._step[last] * tokens // last
 
     def _work(self, chunk: tuple[int, int]) -> tuple[int, int, int, int, int]:
         """Ticks of a chunk: all in all, for its FLOPs, and at least; the tokens of KV that it reads; and the ticks
@@ -185,7 +195,12 @@ class AttentionTime:
         if new < len(self._short):
             compute = max(compute, self._short[new])
         alone = self._alone[min(new if window is None else min(new, window), last)]
-        least = max(self._prefill_floor, alone, int(seen * per_pair[min(_TILE + seen, last)] * self._filling))
+        least = max(
+            self._prefill_floor,
+            alone,
+            self._least_of(new),
+            int(seen * per_pair[min(_TILE + seen, last)] * self._filling),
+        )
         beyond = self._beyond[min(new + seen, last)]
         if len(self._works) == _MOST_REMEMBERED:
             self._works.clear()
@@ -241,6 +256,8 @@ class _PrefillCurves(NamedTuple):
     floor: float
     short: FloatArray
     """Seconds that a chunk of 0, 1, 2, ... tokens takes at least beside others."""
+    step: FloatArray
+    """Seconds that all chunks of a step take at least that have 0, 1, 2, ... tokens together."""
 
     @classmethod
     def of(cls, attention: Attention, device: Device) -> "_PrefillCurves":
@@ -248,14 +265,16 @@ class _PrefillCurves(NamedTuple):
         heads, tables = attention.measured_heads, device.tables
         table = None if heads is None or tables is None else tables.prefill(heads)
         if table is None:
-            return cls(device.attention_mfu, np.zeros_like, np.zeros_like, device.prefill_floor, np.zeros(0))
+            nothing = np.zeros(2)
+            return cls(device.attention_mfu, np.zeros_like, np.zeros_like, device.prefill_floor, nothing[:0], nothing)
         kept = table.lengths >= _TILE
         lengths, seconds = table.lengths[kept], table.more[kept]
         flops = attention.pair_flops * lengths * (lengths + 1) / 2
         shares = flops / (device.peak_flops[attention.dtype] * seconds)
         mfu = mfu_curve({int(length): float(share) for length, share in zip(lengths, shares, strict=True)})
         short = np.interp(np.arange(_TILE + 1), table.lengths, table.more)
-        return cls(mfu, table.alone_at, table.beyond_at, float(table.alone[0]), short)
+        step = np.append(0.0, table.step_at(np.arange(1, table.tokens[-1] + 1)))
+        return cls(mfu, table.alone_at, table.beyond_at, float(table.alone[0]), short, step)
 
 
 def _decode_table(attention: Attention, device: Device) -> DecodeTable | None:

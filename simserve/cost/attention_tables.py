@@ -83,12 +83,15 @@ batches of prompts on all measured cards."""
 class PrefillTable(NamedTuple):
     """Causal attention of one layer over prompts without history, at each of `lengths`: seconds of a prompt `alone`,
     seconds that each prompt of a step adds (`more`), and seconds beyond their sum, which never fall with the length.
+    `step`: seconds that a step takes at least in which `tokens` tokens are prefilled, in however many prompts.
     """
 
     lengths: FloatArray
     alone: FloatArray
     more: FloatArray
     beyond: FloatArray
+    tokens: FloatArray
+    step: FloatArray
 
     @classmethod
     def of(cls, table: Table, heads: AttentionHeads) -> "PrefillTable":
@@ -98,9 +101,18 @@ class PrefillTable(NamedTuple):
         names = tuple(f"{count:g}" for count in nearest)
         axes = (np.log(table.sizes),)
         alone, more = (np.exp(filled(np.log(table.rows[*names, load]), axes)) for load in ("alone", "more"))
-        more = rising(more) * heads.queries / nearest[0]
+        scale = heads.queries / nearest[0]
+        more = rising(more) * scale
         alone = np.maximum(rising(alone), more)
-        return cls(table.sizes, alone, more, _isotonic(alone - more) - IDLE_SHARE * alone[0])
+        step = table.rows[*names, "step"] * scale
+        known = ~np.isnan(step)
+        beyond = _isotonic(alone - more) - IDLE_SHARE * alone[0]
+        return cls(table.sizes, alone, more, beyond, table.sizes[known], step[known])
+
+    def step_at(self, tokens: FloatArray) -> FloatArray:
+        """`step` for any number of tokens, 1 or more; beyond the largest it grows with them."""
+        seconds: FloatArray = np.interp(tokens, self.tokens, self.step) * np.maximum(1.0, tokens / self.tokens[-1])
+        return seconds
 
     def beyond_at(self, length: FloatArray) -> FloatArray:
         """`beyond` for prompts of any length."""

@@ -4,19 +4,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simserve.cost.curve import FloatArray, LogLogCurve
+from simserve.cost.curve import FloatArray, LinearCurve
 from simserve.spec.hardware import AllReduceSpec
 
 
 class CollectiveTime(NamedTuple):
     """Seconds of one collective against bytes of its message.
 
-    `measured` as far as it goes, the first time below its first point, `bus_bandwidth` (B/s, as nccl-tests define it)
-    beyond the last, where `share` of the message passes the bus: 2 (n - 1) / n in an all-reduce among n, (n - 1) / n in
-    an all-gather.
+    `measured` as far as it goes (between two messages a latency and a bandwidth), the first time below its first point,
+    `bus_bandwidth` (B/s, as nccl-tests define it) beyond the last, where `share` of the message passes the bus:
+    2 (n - 1) / n in an all-reduce among n, (n - 1) / n in an all-gather.
     """
 
-    measured: LogLogCurve
+    measured: LinearCurve
     bus_bandwidth: float
     share: float
 
@@ -29,7 +29,7 @@ class CollectiveTime(NamedTuple):
 def all_reduce(spec: AllReduceSpec, ranks: int) -> CollectiveTime:
     """All-reduce among `ranks` GPUs."""
     sizes, times = zip(*sorted(spec.times.items()), strict=True)
-    return CollectiveTime(LogLogCurve(sizes, times), spec.bus_bandwidth, 2 * (ranks - 1) / ranks)
+    return CollectiveTime(LinearCurve(sizes, times), spec.bus_bandwidth, 2 * (ranks - 1) / ranks)
 
 
 def all_gather(spec: AllReduceSpec, ranks: int) -> CollectiveTime:
@@ -38,5 +38,5 @@ def all_gather(spec: AllReduceSpec, ranks: int) -> CollectiveTime:
     """
     sizes, times = zip(*sorted(spec.times.items()), strict=True)
     return CollectiveTime(
-        LogLogCurve(tuple(2 * size for size in sizes), times), spec.bus_bandwidth, (ranks - 1) / ranks
+        LinearCurve(tuple(2 * size for size in sizes), times), spec.bus_bandwidth, (ranks - 1) / ranks
     )

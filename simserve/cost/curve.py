@@ -1,4 +1,4 @@
-"""Curves through measured points: straight lines in log-log, read at many sizes at once."""
+"""Curves through measured points, read at many sizes at once: straight lines, or straight lines in log-log."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -8,6 +8,18 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+
+class LinearCurve(NamedTuple):
+    """Straight lines between points of ascending `sizes`, flat outside: between two points a start and a rate."""
+
+    sizes: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def __call__(self, size: FloatArray) -> FloatArray:
+        """Value at each size."""
+        value: FloatArray = np.interp(size, self.sizes, self.values)
+        return value
 
 
 class LogLogCurve(NamedTuple):

@@ -38,15 +38,15 @@ def read_table(path: Path) -> Table:
 
 
 def filled(values: FloatArray, axes: Sequence[FloatArray]) -> FloatArray:
-    """The array without its nan: the mean of what lines along each axis say, the nearest value where none passes."""
+    """The array without its nan: the median of what lines along each axis say, the nearest value where none passes."""
     values = values.copy()
     for outside in (np.nan, None):
         while np.isnan(values).any():
             found = np.stack([_along(values, axis, at, outside) for axis, at in enumerate(axes)])
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)  # the mean of nothing, where no line goes through
-                mean = np.nanmean(found, axis=0)
-            better = np.where(np.isnan(values), mean, values)
+                warnings.simplefilter("ignore", RuntimeWarning)  # the median of nothing, where no line goes through
+                middle = np.nanmedian(found, axis=0)
+            better = np.where(np.isnan(values), middle, values)
             if np.isnan(better).sum() == np.isnan(values).sum():
                 break
             values = better

@@ -4,7 +4,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from simserve.cost.collectives import CollectiveTime
-from simserve.cost.curve import LogLogCurve
+from simserve.cost.curve import LinearCurve
 from simserve.cost.operators import Collective
 from simserve.cost.shape import ForwardShape
 from simserve.spec.dtypes import bytes_per_element
@@ -51,7 +51,7 @@ class Hop(NamedTuple):
         """
         links = gpu.interconnect
         shortest = min([spec.floor for spec in links.all_reduce.values()], default=gpu.efficiency.kernel_floor)
-        time = CollectiveTime(LogLogCurve((1.0,), (shortest,)), links.bandwidth, 1.0)
+        time = CollectiveTime(LinearCurve((1.0,), (shortest,)), links.bandwidth, 1.0)
         return cls(2 * model.hidden_size * bytes_per_element(model.activation_dtype) / ranks, time)
 
 

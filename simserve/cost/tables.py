@@ -1,6 +1,6 @@
 """The measured kernel times of one GPU: which tables there are, and whether they cover a model.
 
-They lie beside the profile they were measured for, one CSV file a kind of operator, made by `calibration.distil`. A
+They lie beside the profile they were measured for, one CSV file a kind of operator, made by `simserve profiles fit`. A
 profile that is based on another one and changes its bandwidth or peaks keeps the tables: what was measured is then read
 as shares of the measured card's rates.
 """

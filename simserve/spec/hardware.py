@@ -69,7 +69,7 @@ class AllReduceSpec(Strict):
     """All-reduce of bf16 values over some ranks, inside a CUDA graph."""
 
     times: Annotated[dict[PositiveCount, PositiveSeconds], Field(min_length=1)]
-    """Bytes of the message -> time; between entries interpolate in log bytes, below the first take the first."""
+    """Bytes of the message -> time; between entries a straight line, below the first take the first."""
     bus_bandwidth: BytesPerSecond
     """Beyond the last entry: bytes * 2 (ranks - 1) / ranks / time."""
 
