@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.model import ModelSpec
-from simserve.spec.policies import fill_policies
+from simserve.spec.policies import StaticBatchingSpec, fill_policies
 from simserve.spec.quantities import Count, PositiveCount, PositiveShare, Share, parse_count
 from simserve.spec.strict import Strict
 
@@ -42,11 +42,11 @@ class EngineSpec(Strict):
 
     NOT_MODELLED: ClassVar = {
         "speculative": "speculative decoding",
-        "scheduler=static": "static batching",
         "preemption=swap": "preemption by swapping",
     }
 
-    scheduler: Literal["vllm_v1", "prefill_first"] = "vllm_v1"
+    scheduler: Literal["vllm_v1", "prefill_first", "static"] = "vllm_v1"
+    static_batching: StaticBatchingSpec | None = None
     max_num_seqs: PositiveCount
     max_num_batched_tokens: PositiveCount
     max_num_active_seqs: PositiveCount

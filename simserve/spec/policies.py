@@ -6,14 +6,28 @@ What a policy needs is filled in where the scenario leaves it out, and what cont
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from simserve.spec.quantities import Seconds
+from simserve.spec.strict import Strict
+
 if TYPE_CHECKING:
     from simserve.spec.engine import EngineSpec
 
 
+class StaticBatchingSpec(Strict):
+    """When a static batch begins."""
+
+    timeout: Seconds = 0.0
+    """How long a request waits for its batch to be full (Triton's `max_queue_delay`, 0 by default, too)."""
+
+
 def fill_policies(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Defaults that are others than vLLM's under the policies that the engine section names."""
-    contiguous = settings.get("kv_allocation") == "contiguous"
-    return {"enable_prefix_caching": False} if contiguous else {}
+    defaults: dict[str, Any] = {}
+    if settings.get("kv_allocation") == "contiguous":
+        defaults["enable_prefix_caching"] = False
+    if settings.get("scheduler") == "static":
+        defaults |= {"async_scheduling": False, "static_batching": {}}
+    return defaults
 
 
 def policy_problems(engine: "EngineSpec") -> Iterator[tuple[str, str]]:
@@ -21,8 +35,26 @@ def policy_problems(engine: "EngineSpec") -> Iterator[tuple[str, str]]:
     if engine.kv_allocation == "contiguous" and engine.enable_prefix_caching:
         why = "contiguous KV shares nothing: each request has a place of its own"
         yield "engine.enable_prefix_caching", f"{why}; leave it out or use kv_allocation: paged"
+    if engine.scheduler == "static":
+        yield from _static_problems(engine)
+    elif engine.static_batching is not None:
+        yield "engine.static_batching", f"would be ignored by scheduler: {engine.scheduler}; state scheduler: static"
+
+
+def _static_problems(engine: "EngineSpec") -> Iterator[tuple[str, str]]:
+    if engine.async_scheduling:
+        yield "engine.async_scheduling", "a static batch is decided step by step; leave it out"
+    if engine.scheduling_policy != "fcfs":
+        yield "engine.scheduling_policy", "static batches are filled first come, first served; leave it out"
+    if engine.watermark:
+        yield "engine.watermark", "would be ignored: a static batch has blocks for all it may need; leave it out"
 
 
 def extensions(engine: "EngineSpec") -> list[str]:
     """What the engine has and vLLM has not, in words."""
-    return ["contiguous KV allocation"] if engine.kv_allocation == "contiguous" else []
+    asked = {
+        "static batching": engine.scheduler == "static",
+        "prefill-first scheduling": engine.scheduler == "prefill_first",
+        "contiguous KV allocation": engine.kv_allocation == "contiguous",
+    }
+    return [name for name, is_on in asked.items() if is_on]
