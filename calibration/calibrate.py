@@ -9,7 +9,7 @@ import torch
 
 from calibration.engine.config import DTYPES, ModelConfig, model_config
 from calibration.engine.runner import ModelRunner
-from calibration.fit import BOUND, Fitted, check, fit_steps, steps_of
+from calibration.fit import BOUND, NOISY, Fitted, check, fit_steps, steps_of
 from calibration.launches import measure_launches
 from calibration.measure import Progress, copy_bandwidth, gemm_peak, host_times, measure
 from calibration.points import CPU_LIMITS, CUDA_LIMITS, QUICK_LIMITS, Limits, points
@@ -70,6 +70,11 @@ def calibrate(request: Request, progress: Progress, say: Callable[[str], None] =
         f"wall/clock {measured.wall_over_cpu:.2f}"
     )
     check(fitted, request.bound)
+    if fitted.noise_floor > NOISY:
+        say(
+            f"the machine was noisy: two halves of the passes differ by more than {NOISY:.0%}, so that no live "
+            "validation will pass with this profile; stop what else runs here and calibrate again with --force"
+        )
     graph_sizes = sizes_of(runner.device, limits)
     idle = ModelRunner(
         model.without_work(), scheduler_config(limits), device=runner.device, backend=runner.backend,

@@ -27,6 +27,8 @@ FloatArray = NDArray[np.float64]
 
 BOUND = 0.08
 """Largest mean relative error on held-out steps."""
+NOISY = 0.05
+"""Noise floor beyond which a calibration proves nothing about another hour."""
 KNOTS = (1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 SHORT = ("per_decode", "per_context_token", "per_chunk_pair")
 LONG = (*SHORT, "with_chunks", "per_chunk", "per_chunk_kv_token")
@@ -130,7 +132,7 @@ def check(fitted: Fitted, bound: float = BOUND) -> None:
         why = f"the machine is quiet (two halves of the passes differ by {floor:.1%}), so the forms do not suit it"
         remedy = "look at the residuals of samples.csv by kind, and fit a narrower range with --max-tokens"
     raise ScenarioError(
-        f"calibration: held-out steps are {error:.1%} off on average, more than {bound:.0%}; {why}; {remedy}"
+        f"calibration: held-out steps are {error:.1%} off on average, more than {100 * bound:g}%; {why}; {remedy}"
     )
 
 

@@ -97,6 +97,20 @@ def test_a_calibration_becomes_a_profile_that_a_scenario_uses(tmp_path: Path, mo
     assert cost_level(other) == "datasheet"
 
 
+@pytest.mark.parametrize(("floor", "is_said"), [(0.051, True), (0.049, False)])
+def test_a_noisy_machine_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, floor: float, *, is_said: bool
+) -> None:
+    fit = calibration.fit_steps
+    monkeypatch.setattr(calibration, "limits_of", lambda request: LIMITS)
+    monkeypatch.setattr(calibration, "model_config", lambda name: MODEL)
+    monkeypatch.setattr(calibration, "fit_steps", lambda steps: fit(steps)._replace(noise_floor=floor))
+    said: list[str] = []
+    request = Request(tmp_path / "mine", dtype="fp32", quick=True, passes=2, bound=10.0)
+    calibrate(request, lambda done: None, said.append)
+    assert any("the machine was noisy" in words for words in said) == is_said
+
+
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="--dtype int3"):
         calibrate(Request(tmp_path, dtype="int3"), lambda done: None)
