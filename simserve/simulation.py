@@ -1,6 +1,8 @@
 """One run: from a scenario to its records."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,22 +10,26 @@ from simserve import __version__
 from simserve.cluster import records
 from simserve.cluster.clients import OpenLoop, Responsive, front_end_delay
 from simserve.cluster.cluster import Cluster
+from simserve.cluster.disaggregation import Disaggregation, KvLink
+from simserve.cluster.link import Network
 from simserve.cluster.prompts import Prompts
-from simserve.cluster.router import ROUTERS
-from simserve.cost import build_step_cost, cost_level, front_end, memory_ledger
+from simserve.cluster.router import ROUTERS, Router
+from simserve.cost import MemoryLedger, StepCost, build_step_cost, cost_level, front_end, memory_ledger
+from simserve.cost.kv_pool import sent_bytes
 from simserve.cost.pipeline import PipelineCost
 from simserve.engine.config import SchedulerConfig
 from simserve.engine.explicit import ExplicitScheduler
 from simserve.engine.gpu.device import Gpu
 from simserve.engine.gpu.replica import KernelReplica
+from simserve.engine.handover import DecodeScheduler, PrefillScheduler
 from simserve.engine.instant import Clock
 from simserve.engine.pipeline import PipelineReplica
 from simserve.engine.policies import SCHEDULERS
-from simserve.engine.policies.batch_timer import BatchTimer
-from simserve.engine.policies.static import StaticScheduler
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import Request
+from simserve.engine.scheduler import Scheduler
 from simserve.spec.policies import extensions
+from simserve.spec.pools import PoolsSpec
 from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
 from simserve.spec.ticks import to_ticks
@@ -42,28 +48,43 @@ def simulate(scenario: Scenario, progress: Callable[[float], None] | None = None
     Raises:
         ScenarioError: the deployment cannot exist, or a trace cannot be read.
     """
-    return Simulation(scenario).run(progress)
+    return build_simulation(scenario).run(progress)
+
+
+def build_simulation(scenario: Scenario) -> "Simulation":
+    """Fleet, clients and clock of a scenario.
+
+    Raises:
+        ScenarioError: as `simulate`.
+    """
+    return (
+        Simulation(scenario) if scenario.cluster.pools is None else PooledSimulation(scenario, scenario.cluster.pools)
+    )
 
 
 class Simulation:
-    """A fleet, its clients and their clock, ready to run once."""
+    """A fleet, its clients and their clock, ready to run once. `engine` is the question to one of its replicas."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, engine: Scenario | None = None) -> None:
         self.scenario = scenario
-        self.ledger = memory_ledger(scenario)
-        self.cost = build_step_cost(scenario)
+        self.ledger = memory_ledger(engine or scenario)
+        self.cost = build_step_cost(engine or scenario)
         self.workload = workload = build_workload(scenario)
         self.front_end = front_end(scenario)
         self.clock = Clock()
         waits_for_answers = workload.users > 0 or bool((workload.arrival < 0).any())
         listener = self._answered if waits_for_answers else None
-        self.replicas = [self._replica(listener) for _ in range(scenario.cluster.replicas)]
-        router = ROUTERS[scenario.cluster.router](self.replicas, random_stream(scenario.seed, "router"))
-        self.cluster = Cluster(self.replicas, router, self._prompts(), scenario.engine.max_model_len)
+        self.replicas = self._fleet(listener)
+        self.cluster = self._cluster(listener)
         clients = Responsive if waits_for_answers else OpenLoop
         self.clients: Responsive | OpenLoop = clients(self.clock, workload, self.front_end, self.cluster)
-        for replica in self.replicas:
-            self._equip(replica)
+
+    def _fleet(self, listener: Listener | None) -> list[Replica]:
+        return [self._replica(listener) for _ in range(self.scenario.cluster.replicas)]
+
+    def _cluster(self, listener: Listener | None) -> Cluster:  # noqa: ARG002
+        router = ROUTERS[self.scenario.cluster.router](self.replicas, random_stream(self.scenario.seed, "router"))
+        return Cluster(self.replicas, router, self._prompts(), self.scenario.engine.max_model_len)
 
     def _replica(self, listener: Listener | None) -> Replica:
         config = scheduler_config(self.scenario, self.ledger.num_gpu_blocks)
@@ -77,18 +98,15 @@ class Simulation:
         alone = self.scenario.cluster.replicas == 1
         return Replica(self.clock, scheduler, self.cost, skip_equal_steps=skip, listener=listener, alone=alone)
 
-    def _equip(self, replica: Replica) -> None:
-        """What the policy of a replica needs beside it."""
-        scheduler, batching = replica.scheduler, self.scenario.engine.static_batching
-        if isinstance(scheduler, StaticScheduler) and batching is not None:
-            BatchTimer(replica, scheduler, to_ticks(batching.timeout))
-
     def _prompts(self) -> Prompts | None:
         """Where prompts hang in the prefix trie; None where nothing is shared or nothing is cached."""
         engine, workload = self.scenario.engine, self.workload
-        if not engine.enable_prefix_caching or not ((workload.prefix_group >= 0) | (workload.parent >= 0)).any():
+        if not self._caches_prefixes() or not ((workload.prefix_group >= 0) | (workload.parent >= 0)).any():
             return None
         return Prompts(workload, engine.block_size, engine.max_model_len)
+
+    def _caches_prefixes(self) -> bool:
+        return self.scenario.engine.enable_prefix_caching
 
     def _answered(self, request: Request, known: int) -> None:
         assert isinstance(self.clients, Responsive)
@@ -109,12 +127,10 @@ class Simulation:
         sent = records.Sent(
             np.where(at < horizon, at, -1), front_end_delay(self.front_end, self.workload), self.front_end.delivery
         )
-        requests = records.request_columns(
-            self.workload, sent, self.replicas, self.cluster.rejected, self.scenario.engine.max_model_len
-        )
+        requests = self._requests(sent)
         if self.workload.client_input_len is not None:
             requests["client_input_len"] = self.workload.client_input_len
-        gaps = records.gap_columns(self.replicas)
+        gaps = records.gap_columns(self.replicas, requests.get("prefill_replica"))
         steps = records.step_columns(self.replicas)
         return Result(
             scenario=self.scenario,
@@ -123,12 +139,20 @@ class Simulation:
             gaps=gaps,
             class_names=self.workload.class_names,
             memory=self.ledger.as_dict(),
-            meta=self._meta(float(steps["end"].max(initial=0.0)))
-            | {
-                "step_time_breakdown": self.cost.breakdown(steps),
-                "extrapolated_steps": self.cost.extrapolated_steps(steps),
-            },
+            meta=self._meta(float(steps["end"].max(initial=0.0))) | self._costs(steps),
         )
+
+    def _requests(self, sent: records.Sent, num_prefill: int = 0) -> records.Columns:
+        rejected, max_model_len = self.cluster.rejected, self.scenario.engine.max_model_len
+        return records.request_columns(
+            self.workload, sent, self.replicas, rejected, max_model_len, num_prefill=num_prefill
+        )
+
+    def _costs(self, steps: records.Columns) -> dict[str, object]:
+        return {
+            "step_time_breakdown": self.cost.breakdown(steps),
+            "extrapolated_steps": self.cost.extrapolated_steps(steps),
+        }
 
     def _meta(self, duration: float) -> dict[str, object]:
         schedulers = [replica.scheduler for replica in self.replicas]
@@ -152,6 +176,100 @@ class Simulation:
             "shortened_sessions": self.workload.shortened_sessions,
             "duration": duration,
             "extensions": extensions(self.scenario.engine),
+        }
+
+
+class Pool(NamedTuple):
+    """One half of a disaggregated fleet: the question to it alone, and what its replicas hold and cost."""
+
+    scenario: Scenario
+    ledger: MemoryLedger
+    cost: StepCost
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> "Pool":
+        """The pool that a scenario without pools describes."""
+        return cls(scenario, memory_ledger(scenario), build_step_cost(scenario))
+
+
+class PooledSimulation(Simulation):
+    """A fleet of prefill replicas and decode replicas. What a run says of one replica it says of a decode replica."""
+
+    def __init__(self, scenario: Scenario, pools: PoolsSpec) -> None:
+        self.prefill, self.decode = (Pool.of(scenario.of_pool(pool)) for pool in (pools.prefill, pools.decode))
+        self._stay_below = pools.stay_below
+        super().__init__(scenario, self.decode.scenario)
+
+    @property
+    def num_prefill(self) -> int:
+        """Prefill replicas; they come before the others."""
+        return self.prefill.scenario.cluster.replicas
+
+    def _fleet(self, listener: Listener | None) -> list[Replica]:
+        # A look into the prefix cache of a decode replica must find it as it is, not as it was when a run began.
+        skips = not (self._stay_below and self._caches_prefixes())
+        prefill = [self._member(self.prefill, PrefillScheduler, self._prefilled) for _ in range(self.num_prefill)]
+        decode_replicas = range(self.decode.scenario.cluster.replicas)
+        return prefill + [self._member(self.decode, DecodeScheduler, listener, skips) for _ in decode_replicas]
+
+    def _member(self, pool: Pool, scheduler: type[Scheduler], listener: Listener | None, skips: bool = True) -> Replica:
+        config = scheduler_config(pool.scenario, pool.ledger.num_gpu_blocks)
+        skips = skips and self.scenario.run.resolution == "runs"
+        return Replica(self.clock, scheduler(config), pool.cost, skip_equal_steps=skips, listener=listener)
+
+    def _cluster(self, listener: Listener | None) -> Disaggregation:
+        pools = self.replicas[: self.num_prefill], self.replicas[self.num_prefill :]
+        routers = self._router(self.prefill, pools[0], "prefill_router"), self._router(self.decode, pools[1], "router")
+        max_model_len = self.decode.scenario.engine.max_model_len
+        link, stay_below = self._kv_link(), self._stay_below
+        return Disaggregation(
+            pools, routers, self._prompts(), max_model_len, link=link, stay_below=stay_below, listener=listener
+        )
+
+    def _router(self, pool: Pool, replicas: Sequence[Replica], stream: str) -> Router:
+        return ROUTERS[pool.scenario.cluster.router](replicas, random_stream(self.scenario.seed, stream))
+
+    def _kv_link(self) -> KvLink:
+        spec, own = self.scenario.cluster.kv_link, self.decode.scenario
+        assert spec is not None, "pools have a link"
+        num_bytes = partial(sent_bytes, own.model, own.cluster.tensor_parallel, own.engine.block_size)
+        network = Network(self.clock, [*(spec.bandwidth for _ in self.replicas), spec.backbone])
+        return KvLink(network, to_ticks(spec.latency), num_bytes)
+
+    def _caches_prefixes(self) -> bool:
+        return any(pool.scenario.engine.enable_prefix_caching for pool in (self.prefill, self.decode))
+
+    def _prefilled(self, request: Request, known: int) -> None:
+        assert isinstance(self.cluster, Disaggregation)
+        self.cluster.prefilled(request, known)
+
+    def _requests(self, sent: records.Sent, num_prefill: int = 0) -> records.Columns:  # noqa: ARG002
+        assert isinstance(self.cluster, Disaggregation)
+        transfers = records.transfer_columns(self.cluster.transfers, len(self.workload))
+        return super()._requests(sent, self.num_prefill) | transfers
+
+    def _costs(self, steps: records.Columns) -> dict[str, object]:
+        in_prefill = steps["replica"] < self.num_prefill
+        breakdown: dict[str, float] = {}
+        extrapolated = 0
+        for pool, rows in ((self.prefill, in_prefill), (self.decode, ~in_prefill)):
+            own = {name: column[rows] for name, column in steps.items()}
+            extrapolated += pool.cost.extrapolated_steps(own)
+            for group, time in pool.cost.breakdown(own).items():
+                breakdown[group] = breakdown.get(group, 0.0) + time
+        return {
+            "step_time_breakdown": breakdown,
+            "extrapolated_steps": extrapolated,
+            "pools": {"prefill": self._facts(self.prefill), "decode": self._facts(self.decode)},
+        }
+
+    @staticmethod
+    def _facts(pool: Pool) -> dict[str, int]:
+        cluster = pool.scenario.cluster
+        return {
+            "replicas": cluster.replicas,
+            "num_gpus": cluster.num_gpus,
+            "num_gpu_blocks": pool.ledger.num_gpu_blocks,
         }
 
 

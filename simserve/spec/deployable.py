@@ -31,23 +31,9 @@ def problems(
     yield from policy_problems(engine)
     if engine.enforce_eager and engine.cuda_graph.mode != "none":
         yield "engine.cuda_graph.mode", "would be ignored under enforce_eager: true; state one of them"
-    if engine.host_sync != "none":
-        yield from _host_sync(cluster, engine, cost)
     for key in ("per_step", "per_sequence", "update"):
         if cost.constant_step is not None and getattr(cost.host, key) != getattr(cluster.gpu.host, key):
             yield f"cost.host.{key}", "would be ignored: constant_step stands for the whole step"
-
-
-def _host_sync(cluster: ClusterSpec, engine: EngineSpec, cost: CostSpec) -> Iterator[Problem]:
-    key = "engine.host_sync"
-    if not engine.enforce_eager and engine.cuda_graph.mode != "none":
-        yield key, "a wait for the GPU cannot be captured in a CUDA graph: set engine.enforce_eager: true"
-    if engine.async_scheduling:
-        yield key, "no step is prepared while the CPU waits inside another: set engine.async_scheduling: false"
-    if cluster.pipeline_parallel > 1:
-        yield key, "waits inside pipeline stages are not modelled yet; set cluster.pipeline_parallel: 1"
-    if cost.constant_step is not None or (cluster.gpu.calibrated is not None and cost.level in {"auto", "calibrated"}):
-        yield key, "would be ignored: constant and calibrated step times know no kernels; use cost.level: datasheet"
 
 
 def _tensor_parallel(model: ModelSpec, ranks: int, *, spread_experts: bool) -> Iterator[Problem]:

@@ -1,0 +1,181 @@
+"""A fleet in two pools: prompts are computed in one, answers in the other, and KV crosses a network in between.
+
+The journey of a request: both replicas are chosen when it arrives (a decode replica knows what it will not have to
+fetch). The prefill replica computes the prompt and its first token. With the token the request goes on to the decode
+replica, which gives it blocks as soon as it has them, and then fetches what is not in its own prefix cache. When all of
+it is there, the prefill replica frees its blocks and the decode replica gives the second token. So a transfer shows in
+the first inter-token latency, and in no other number.
+"""
+
+from array import array
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from simpy import Event
+
+from simserve.cluster.cluster import Cluster
+from simserve.cluster.link import Network
+from simserve.cluster.prompts import Prompts
+from simserve.cluster.router import Router
+from simserve.engine.handover import DecodeScheduler, PrefillScheduler
+from simserve.engine.instant import ARRIVAL, TRANSFER, Due
+from simserve.engine.replica import Listener, Replica
+from simserve.engine.request import Request
+
+
+class KvLink(NamedTuple):
+    """What lies between the pools: a network whose links are the cards of the prefill replicas, those of the decode
+    replicas and the backbone, in this order; ticks from asking for blocks to their first byte; and what is sent for a
+    prompt of so many tokens whose first blocks are cached.
+    """
+
+    network: Network
+    latency: int
+    num_bytes: Callable[[int, int], int]
+
+
+class Handover:
+    """A request that goes from one replica to another, as either of them sees it."""
+
+    __slots__ = ("computed", "decode", "num_bytes", "prefill", "started", "to_go_on")
+
+    def __init__(self, prefill: int, computed: Request, decode: int, to_go_on: Request) -> None:
+        self.prefill = prefill
+        self.computed = computed
+        self.decode = decode
+        self.to_go_on = to_go_on
+        self.started = self.num_bytes = 0
+
+
+class Disaggregation(Cluster):
+    """Prefill replicas, then decode replicas, each pool behind its router.
+
+    A prompt of which fewer than `stay_below` tokens are not in the cache of its decode replica stays there. `listener`
+    is told of requests that end with their first token, as decode replicas tell it of all others. `transfers` takes a
+    row of (row of the request, start, end, bytes) for each transfer.
+    """
+
+    def __init__(
+        self,
+        pools: tuple[Sequence[Replica], Sequence[Replica]],
+        routers: tuple[Router, Router],
+        prompts: Prompts | None,
+        max_model_len: int,
+        *,
+        link: KvLink,
+        stay_below: int = 0,
+        listener: Listener | None = None,
+    ) -> None:
+        prefill, decode = pools
+        super().__init__([*prefill, *decode], routers[1], prompts, max_model_len)
+        self._prefill_router = routers[0]
+        self._num_prefill = len(prefill)
+        self._link = link
+        self._stay_below = stay_below
+        self._listener = listener
+        self._handovers: dict[int, Handover] = {}
+        self.transfers = array("q")
+        for replica in decode:
+            _decoder(replica).fetch = self._fetch
+
+    def _serve(self, request: Request, row: int, group: int, prefix_len: int) -> None:
+        decode = self._num_prefill + self._router.choose()
+        chain = None
+        if self._prompts is not None:
+            chain = self._prompts.place(request, row, decode, group, prefix_len)
+        if self._stays(request, decode):
+            self.replicas[decode].receive(request)
+            return
+        prefill = self._prefill_router.choose()
+        computed = Request(row, request.arrival, request.num_prompt_tokens, 1, 1, priority=request.priority)
+        if chain is not None:
+            Prompts.hang(computed, chain, prefill)
+            computed.is_awaited = request.is_awaited
+        self._handovers[row] = Handover(prefill, computed, decode, request)
+        if request.output_len > 1:
+            _prefiller(self.replicas[prefill]).keep(computed)
+        self.replicas[decode].expect(1)
+        self.replicas[prefill].receive(computed)
+
+    def _stays(self, request: Request, decode: int) -> bool:
+        """Whether so little is to be computed that a transfer is not worth it (Dynamo's conditional disaggregation)."""
+        if not self._stay_below:
+            return False
+        pool = self.replicas[decode].scheduler.pool
+        return request.num_prompt_tokens - pool.lookup(request).num_blocks * pool.block_size < self._stay_below
+
+    # -- from the first token to the second ----------------------------------------------------------------------------
+
+    def prefilled(self, computed: Request, known: int) -> None:
+        """A prefill replica knows the first token of a request at tick `known`, now or later."""
+        row = int(computed.id)
+        self._at(known, ARRIVAL, row, self._go_on)
+        if self._listener is not None and self._handovers[row].to_go_on.output_len == 1:
+            self._listener(computed, known)
+
+    def _go_on(self, row: int) -> None:
+        """The first token is known: the request goes on to its decode replica, if another token is to follow."""
+        handover = self._handovers[row]
+        request, computed, replica = handover.to_go_on, handover.computed, self.replicas[handover.decode]
+        replica.expect(-1)
+        if request.output_len == 1:
+            del self._handovers[row]
+            return
+        has_kv = computed in _prefiller(self.replicas[handover.prefill]).held
+        _decoder(replica).begin_elsewhere(request, computed.first_step, has_kv)
+        if not has_kv:
+            del self._handovers[row]
+        replica.receive(request)
+
+    def _fetch(self, request: Request, num_cached_blocks: int) -> None:
+        """A decode replica gives a request blocks, in the step that it is deciding: what is missing is asked for."""
+        row = int(request.id)
+        handover = self._handovers[row]
+        handover.started = at = self.replicas[handover.decode].decides_at
+        handover.num_bytes = self._link.num_bytes(request.num_prompt_tokens, num_cached_blocks)
+        if handover.num_bytes:
+            self._at(at + self._link.latency, TRANSFER, row, self._send)
+        else:
+            self._at(at, TRANSFER, row, self._end)
+
+    def _send(self, row: int) -> None:
+        handover = self._handovers[row]
+        links = handover.prefill, handover.decode, len(self.replicas)
+        self._link.network.start(handover.num_bytes, links, partial(self._arrive, row))
+
+    def _arrive(self, row: int) -> None:
+        """All KV of a request is there."""
+        handover = self._end(row)
+        replica = self.replicas[handover.decode]
+        self.transfers.fromlist([row, handover.started, int(self._env.now), handover.num_bytes])
+        _decoder(replica).arrive(handover.to_go_on)
+        replica.disturb()
+
+    def _end(self, row: int) -> Handover:
+        """The blocks of a prefill replica are not needed any more."""
+        handover = self._handovers.pop(row)
+        replica = self.replicas[handover.prefill]
+        _prefiller(replica).sent(handover.computed)
+        if replica.scheduler.waiting:
+            replica.disturb()
+        return handover
+
+    def _at(self, at: int, priority: int, row: int, then: Callable[[int], object]) -> None:
+        event = Due(self._env, at, priority + row)
+        assert event.callbacks is not None
+        event.callbacks.append(partial(_call, then, row))
+
+
+def _call(then: Callable[[int], object], row: int, event: Event) -> None:  # noqa: ARG001
+    then(row)
+
+
+def _prefiller(replica: Replica) -> PrefillScheduler:
+    assert isinstance(replica.scheduler, PrefillScheduler)
+    return replica.scheduler
+
+
+def _decoder(replica: Replica) -> DecodeScheduler:
+    assert isinstance(replica.scheduler, DecodeScheduler)
+    return replica.scheduler
