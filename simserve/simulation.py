@@ -25,6 +25,8 @@ from simserve.engine.handover import DecodeScheduler, PrefillScheduler
 from simserve.engine.instant import Clock
 from simserve.engine.pipeline import PipelineReplica
 from simserve.engine.policies import SCHEDULERS
+from simserve.engine.policies.batch_timer import BatchTimer
+from simserve.engine.policies.static import StaticScheduler
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import Request
 from simserve.engine.scheduler import Scheduler
@@ -78,6 +80,8 @@ class Simulation:
         self.cluster = self._cluster(listener)
         clients = Responsive if waits_for_answers else OpenLoop
         self.clients: Responsive | OpenLoop = clients(self.clock, workload, self.front_end, self.cluster)
+        for replica in self.replicas:
+            self._equip(replica)
 
     def _fleet(self, listener: Listener | None) -> list[Replica]:
         return [self._replica(listener) for _ in range(self.scenario.cluster.replicas)]
@@ -97,6 +101,12 @@ class Simulation:
         skip = self.scenario.run.resolution == "runs"
         alone = self.scenario.cluster.replicas == 1
         return Replica(self.clock, scheduler, self.cost, skip_equal_steps=skip, listener=listener, alone=alone)
+
+    def _equip(self, replica: Replica) -> None:
+        """What the policy of a replica needs beside it."""
+        scheduler, batching = replica.scheduler, self.scenario.engine.static_batching
+        if isinstance(scheduler, StaticScheduler) and batching is not None:
+            BatchTimer(replica, scheduler, to_ticks(batching.timeout))
 
     def _prompts(self) -> Prompts | None:
         """Where prompts hang in the prefix trie; None where nothing is shared or nothing is cached."""

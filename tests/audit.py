@@ -13,6 +13,7 @@ import pytest
 from simserve.engine.config import SchedulerConfig
 from simserve.engine.instant import Clock
 from simserve.engine.plan import StepPlan
+from simserve.engine.policies import SCHEDULERS
 from simserve.engine.request import Request
 from simserve.engine.scheduler import Scheduler
 from simserve.simulation import Simulation
@@ -216,7 +217,7 @@ def audited(question: Scenario) -> Audit:
         moments.append(Moment(int(simulation.clock.now), received, len(simulation.cluster.rejected)))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("simserve.simulation.Scheduler", build)
+        patch.setitem(SCHEDULERS, "vllm_v1", build)
         patch.setattr("simserve.simulation.Clock", Watched)
         simulation = Simulation(question)
         assert isinstance(simulation.clock, Watched)

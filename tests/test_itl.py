@@ -63,8 +63,12 @@ def test_pooled_gaps_are_those_of_the_token_times(toy: Toy, block: int, random: 
 @given(toys())
 def test_a_request_begins_and_ends_with_its_steps(toy: Toy) -> None:
     result = toy.run()
-    assert token_times(result, result.requests["first_step"]).tolist() == [t[0] for t in toy.tokens]
-    assert token_times(result, result.requests["last_step"]).tolist() == [t[-1] for t in toy.tokens]
+    assert token_times(result, result.requests["first_step"], result.requests["replica"]).tolist() == [
+        t[0] for t in toy.tokens
+    ]
+    assert token_times(result, result.requests["last_step"], result.requests["replica"]).tolist() == [
+        t[-1] for t in toy.tokens
+    ]
 
 
 @given(

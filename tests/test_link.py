@@ -144,7 +144,7 @@ def test_a_transfer_alone_takes_its_bytes_over_the_bandwidth(num_bytes: int, ban
 
 @given(sendings)
 def test_a_link_is_never_idle_while_somebody_waits_for_it(sent: list[Sending]) -> None:
-    """All over one link: the last one arrives when a queue served one by one would be done, whoever shared with whom."""
+    """Over one link the last one arrives when a queue served one by one would be done, whoever shared with whom."""
     one_link = [(at, num_bytes, [0]) for at, num_bytes, _ in sent]
     busy = Fraction(0)
     for at, num_bytes, _ in sorted(one_link):

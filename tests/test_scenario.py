@@ -443,10 +443,7 @@ def test_all_problems_are_told_at_once():
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("cluster.pools={}", "disaggregation into prefill and decode pools"),
-        ("cluster.kv_link=1 GB/s", "transfer of KV"),
         ("cluster.rate_limit=3", "rate limit"),
-        ("cluster.pipeline_parallel=2", "pipeline parallelism"),
         ("engine.speculative={num_tokens: 3}", "speculative decoding"),
         ("engine.preemption=swap", "swapping"),
         ("workload.client={timeout: 3 s}", "timeouts and retries"),

@@ -40,12 +40,16 @@ class Cluster:
             if self._prompts is not None:
                 self._prompts.pass_over(row)
             return False
-        index = self._router.choose()
         if max_tokens > room:
             max_tokens = room
             output_len = min(output_len, room)
         request = Request(row, int(self._env.now), input_len, output_len, max_tokens, priority=priority)
+        self._serve(request, row, group, prefix_len)
+        return True
+
+    def _serve(self, request: Request, row: int, group: int, prefix_len: int) -> None:
+        """A request that was not rejected goes to a replica."""
+        index = self._router.choose()
         if self._prompts is not None:
             self._prompts.place(request, row, index, group, prefix_len)
         self.replicas[index].receive(request)
-        return True

@@ -35,14 +35,22 @@ class Prompts:
         self._chains: dict[int, Chain] = {}
         self._groups: dict[int, Stream] = {}
 
-    def place(self, request: Request, row: int, replica: int, group: int, prefix_len: int) -> None:
-        """Set the path of a request that is about to reach `replica`, if any other request shares a part of it."""
+    def place(self, request: Request, row: int, replica: int, group: int, prefix_len: int) -> Chain | None:
+        """Set the path of a request that is about to reach `replica`, if any other request shares a part of it; returns
+        the chain of such a request, so that it can be hung up in other replicas, too.
+        """
         chain = self._chain(row, group, prefix_len, request.num_prompt_tokens)
         if self._children_to_come[row]:
             self._chains[row] = chain
             request.is_awaited = True
         elif len(chain) == 1 and not chain[0][0]:
-            return
+            return None
+        self.hang(request, chain, replica)
+        return chain
+
+    @staticmethod
+    def hang(request: Request, chain: Chain, replica: int) -> None:
+        """Set the path of a request on a replica."""
         own = chain[-1][0]
         branch = own.get(replica)
         if branch is None:

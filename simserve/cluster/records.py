@@ -60,10 +60,18 @@ def step_columns(replicas: Sequence[Replica]) -> Columns:
     return steps
 
 
-def gap_columns(replicas: Sequence[Replica]) -> Columns:
-    """Gaps between tokens of one request that are longer than a step."""
+def gap_columns(replicas: Sequence[Replica], prefill_replica: IntArray | None = None) -> Columns:
+    """Gaps between tokens of one request that are longer than a step. `prefill_replica` gives the replica of each
+    request's first token, where not all of its tokens come from one: then `replica_before` is that of `step_before`.
+    """
     gaps = [_columns(replica.log.gaps, GAP_FIELDS) for replica in replicas]
-    return {name: np.concatenate([columns[name] for columns in gaps]) for name in GAP_FIELDS}
+    columns: Columns = {name: np.concatenate([each[name] for each in gaps]) for name in GAP_FIELDS}
+    if prefill_replica is not None:
+        logged_by = np.repeat(np.arange(len(gaps)), [len(each["request"]) for each in gaps])
+        is_first = np.zeros(len(logged_by), dtype=np.bool_)
+        is_first[np.unique(columns["request"], return_index=True)[1]] = True
+        columns["replica_before"] = np.where(is_first, prefill_replica[columns["request"]], logged_by)
+    return columns
 
 
 class Sent(NamedTuple):
@@ -77,9 +85,17 @@ class Sent(NamedTuple):
 
 
 def request_columns(
-    workload: Workload, sent: Sent, replicas: Sequence[Replica], rejected: Sequence[int], max_model_len: int
+    workload: Workload,
+    sent: Sent,
+    replicas: Sequence[Replica],
+    rejected: Sequence[int],
+    max_model_len: int,
+    *,
+    num_prefill: int = 0,
 ) -> Columns:
-    """One row per request of the workload."""
+    """One row per request of the workload. The first `num_prefill` replicas, if any, give first tokens only and are
+    named in `prefill_replica`.
+    """
     columns = _blank(len(workload))
     columns["status"][np.asarray(rejected, dtype=np.int64)] = REJECTED
     whole_answer = np.minimum(workload.output_len, max_model_len - workload.input_len)
@@ -87,10 +103,18 @@ def request_columns(
         times = TokenTimes(replica.log.step_columns())
         done = _columns(replica.log.finishes, FINISH_FIELDS)
         done["output_len"] = whole_answer[done["request_id"]]
+        ended = done["request_id"]
+        if index < num_prefill:
+            ended, done["output_len"] = ended[done["output_len"] == 1], np.ones_like(ended)
         _fill(columns, index, done, times, sent.delivery)
-        columns["status"][done["request_id"]] = COMPLETED
-        columns["finish"][done["request_id"]] = to_seconds(times.at(done["last_step"]) + sent.delivery)
+        columns["status"][ended] = COMPLETED
+        columns["finish"][ended] = to_seconds(times.at(columns["last_step"][ended]) + sent.delivery)
         _fill(columns, index, _unfinished(replica), times, sent.delivery)
+        if index == num_prefill - 1:
+            columns["prefill_replica"] = columns["replica"].copy()
+    if num_prefill:
+        elsewhere = columns["prefill_replica"] >= 0
+        columns["prefill_replica"] = np.where(elsewhere, columns["prefill_replica"], columns["replica"])
     was_sent = sent.at >= 0
     return columns | {
         "class_index": workload.class_index,
@@ -112,6 +136,10 @@ def _blank(size: int) -> Columns:
 
 def _fill(columns: Columns, replica: int, log: dict[str, IntArray], times: TokenTimes, delivery: int) -> None:
     """Enter what one replica knows of some requests."""
+    goes_on = columns["first_step"][log["request_id"]] >= 0
+    if goes_on.any():
+        _go_on(columns, replica, {name: values[goes_on] for name, values in log.items()})
+        log = {name: values[~goes_on] for name, values in log.items()}
     rows = log["request_id"]
     columns["replica"][rows] = replica
     for name in ("first_step", "last_step", "cached_len", "num_preemptions", "output_len"):
@@ -120,6 +148,27 @@ def _fill(columns: Columns, replica: int, log: dict[str, IntArray], times: Token
     columns["scheduled"][rows[started]] = to_seconds(times.start(log["scheduled"][started]))
     spoke = log["first_step"] >= 0
     columns["first_token"][rows[spoke]] = to_seconds(times.at(log["first_step"][spoke]) + delivery)
+
+
+def _go_on(columns: Columns, replica: int, log: dict[str, IntArray]) -> None:
+    """Enter what a replica knows of requests that have their first token from another one."""
+    columns["num_preemptions"][log["request_id"]] += log["num_preemptions"]
+    spoke = log["output_len"] > 1
+    rows = log["request_id"][spoke]
+    columns["replica"][rows] = replica
+    for name in ("last_step", "output_len"):
+        columns[name][rows] = log[name][spoke]
+
+
+def transfer_columns(transfers: Any, size: int) -> Columns:
+    """When the KV of each of `size` requests was asked for and was there, and its bytes; nan and 0 where none was."""
+    log = _columns(transfers, ("request", "start", "end", "bytes"))
+    columns: Columns = {f"kv_transfer_{name}": np.full(size, np.nan) for name in ("start", "end")}
+    for name in ("start", "end"):
+        columns[f"kv_transfer_{name}"][log["request"]] = to_seconds(log[name])
+    columns["kv_transfer_bytes"] = np.zeros(size, dtype=np.int64)
+    columns["kv_transfer_bytes"][log["request"]] = log["bytes"]
+    return columns
 
 
 def _unfinished(replica: Replica) -> dict[str, IntArray]:

@@ -49,3 +49,21 @@ class KvGroups:
             held = min(self.window - 1 + in_flight, tokens)
             blocks += self.windows * (ceil(held / block_size) + 1)
         return blocks
+
+
+def sent_bytes(model: ModelSpec, ranks: int, block_size: int, tokens: int, cached_blocks: int) -> int:
+    """Bytes of KV that a replica of `ranks` GPUs fetches for `tokens` tokens of which it has the first blocks: whole
+    blocks of all layers, keys and values or the latent of MLA.
+
+    Each GPU fetches what it holds, so that what is copied on several of them (KV heads fewer than GPUs, a latent) is
+    sent once for each. Of layers that look back on a window only blocks that the next token looks at are sent (vLLM
+    0.32, distributed/kv_transfer/kv_connector/v1/nixl).
+    """
+    one_layer = KvGroups(1, 1, 0, None).block_bytes(model, ranks, block_size)
+    blocks = ceil(tokens / block_size)
+    full = blocks - cached_blocks
+    window = 0
+    if model.sliding_window is not None:
+        first = max(0, tokens - model.sliding_window + 1) // block_size
+        window = max(0, blocks - max(cached_blocks, first))
+    return ranks * one_layer * (model.num_full_layers * full + model.num_window_layers * window)

@@ -14,6 +14,9 @@ USER: Final = 2
 ARRIVAL: Final = 1 << 40
 """Plus the row of a request: a request reaches the engine."""
 
+TRANSFER: Final = 1 << 50
+"""Plus the row of a request: its KV begins to be sent from one replica to another."""
+
 DECIDE: Final = 1 << 60
 """An engine decides its next step."""
 

@@ -376,11 +376,15 @@ class Scheduler:
             ):  # if finished: starved by the step after its last, as it could not know of the EOS
                 self.prefilling.pop(request, None)
                 request.num_hashed_blocks = request.num_computed_tokens // self.block_size
-            self.pool.release(request, may_return=False)
+            self.let_go(request)
             del self.running[request]
         request.state = FINISHED
         if request.branch is not None:
             request.branch.owner = None
+
+    def let_go(self, request: Request) -> None:
+        """A finished request gives its blocks back."""
+        self.pool.release(request, may_return=False)
 
     def abort(self, request: Request) -> None:
         """The client has left: blocks and seat are free for the next `schedule()`, and what was cached stays cached. A

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simserve.report.tokens import BoolArray, token_times
+from simserve.report.tokens import BoolArray, first_replica, token_times
 from simserve.spec.result import COMPLETED, Result
 from simserve.spec.ticks import TICKS_PER_SECOND
 
@@ -43,7 +43,7 @@ def queue_time(requests: Columns) -> FloatArray:
 def engine_ttft(result: Result) -> FloatArray:
     """Time to first token by the engine's own clock, without front end and delivery."""
     first_step = result.requests["first_step"]
-    time = np.where(first_step >= 0, token_times(result, first_step) / TICKS_PER_SECOND, np.nan)
+    time = np.where(first_step >= 0, token_times(result, first_step, first_replica(result)) / TICKS_PER_SECOND, np.nan)
     return _checked(time - result.requests["engine_arrival"])
 
 

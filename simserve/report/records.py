@@ -16,8 +16,18 @@ NAMED = {"class_index": "class", "status": "status"}
 """Columns of codes -> the column of names they are stored as."""
 
 SMALL = (
-    *("replica", "turn", "input_len", "client_input_len", "output_len", "cached_len", "num_preemptions"),
-    *("running", "waiting", "free_blocks", "preemptions", "graph"),
+    *(
+        "replica",
+        "prefill_replica",
+        "replica_before",
+        "turn",
+        "input_len",
+        "client_input_len",
+        "output_len",
+        "cached_len",
+        "num_preemptions",
+    ),
+    *("running", "waiting", "free_blocks", "preemptions", "graph", "draft_tokens", "output_tokens"),
 )
 """Whole numbers that four bytes hold; the others get eight."""
 

@@ -92,11 +92,23 @@ def step_clocks(steps: dict[str, NDArray[Any]]) -> dict[int, StepClock]:
     }
 
 
-def token_times(result: Result, step: IntArray) -> IntArray:
-    """Per request, the time (ticks) of the tokens of that step of its replica; 0 where the step is -1."""
+def first_replica(result: Result) -> IntArray:
+    """Per request, the replica of its first token; `replica` is that of the last one."""
+    replica: IntArray = result.requests.get("prefill_replica", result.requests["replica"])
+    return replica
+
+
+def replica_before(result: Result) -> IntArray:
+    """Per gap, the replica that `step_before` is a step of."""
+    replica: IntArray = result.gaps.get("replica_before", result.requests["replica"][result.gaps["request"]])
+    return replica
+
+
+def token_times(result: Result, step: IntArray, replica: IntArray) -> IntArray:
+    """Per request, the time (ticks) of the tokens of that step of that replica; 0 where the step is -1."""
     times = np.zeros(step.size, np.int64)
     for number, clock in step_clocks(result.steps).items():
-        here = (result.requests["replica"] == number) & (step >= 0)
+        here = (replica == number) & (step >= 0)
         times[here] = clock.at(step[here])
     return times
 
@@ -105,13 +117,12 @@ def exceptional_gaps(result: Result, chosen: BoolArray) -> IntArray:
     """Gaps (ticks) of the chosen requests that span steps without a token: a preemption is one such gap."""
     rows = result.gaps["request"]
     kept = chosen[rows]
-    rows = rows[kept]
-    replica = result.requests["replica"][rows]
     before, after = (result.gaps[name][kept] for name in ("step_before", "step_after"))
-    gaps = np.zeros(rows.size, np.int64)
+    from_, to = replica_before(result)[kept], result.requests["replica"][rows[kept]]
+    gaps = np.zeros(before.size, np.int64)
     for number, clock in step_clocks(result.steps).items():
-        here = replica == number
-        gaps[here] = clock.at(after[here]) - clock.at(before[here])
+        gaps[to == number] += clock.at(after[to == number])
+        gaps[from_ == number] -= clock.at(before[from_ == number])
     return gaps
 
 
@@ -120,12 +131,13 @@ def token_blocks(result: Result, chosen: BoolArray) -> Iterator[TokenBlock]:
     requests, gaps = result.requests, result.gaps
     chosen = chosen & (requests["first_step"] >= 0)
     broken = chosen[gaps["request"]]
-    gap_replica = requests["replica"][gaps["request"]]
+    first, last = first_replica(result), requests["replica"]
+    before, after = replica_before(result), last[gaps["request"]]
     for number, clock in step_clocks(result.steps).items():
-        here = chosen & (requests["replica"] == number)
-        cut = broken & (gap_replica == number)
-        begins = np.sort(np.concatenate([requests["first_step"][here], gaps["step_after"][cut]]))
-        ends = np.sort(np.concatenate([requests["last_step"][here], gaps["step_before"][cut]]))
+        begun, gone_on = chosen & (first == number), broken & (after == number)
+        ended, broken_off = chosen & (last == number), broken & (before == number)
+        begins = np.sort(np.concatenate([requests["first_step"][begun], gaps["step_after"][gone_on]]))
+        ends = np.sort(np.concatenate([requests["last_step"][ended], gaps["step_before"][broken_off]]))
         if begins.size:
             yield from _blocks(clock, begins, ends)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simserve.report.metrics import Columns
-from simserve.report.tokens import BoolArray, as_ticks, token_blocks, token_times
+from simserve.report.tokens import BoolArray, as_ticks, first_replica, token_blocks, token_times
 from simserve.spec.result import STATUSES, UNFINISHED, Result
 from simserve.spec.ticks import TICKS_PER_SECOND, to_ticks
 
@@ -73,7 +73,7 @@ def _delivery(result: Result, row: int) -> int:
     step = np.full(result.requests["first_step"].size, -1)
     step[row] = result.requests["first_step"][row]
     at_client = as_ticks(result.requests["first_token"][row : row + 1])[0]
-    return int(at_client - token_times(result, step)[row])
+    return int(at_client - token_times(result, step, first_replica(result))[row])
 
 
 def peak_concurrency(requests: Columns, chosen: BoolArray, start: float) -> int:

@@ -6,6 +6,7 @@ from pydantic import field_validator
 
 from simserve.spec.experts import ExpertParallelSpec
 from simserve.spec.hardware import GpuSpec
+from simserve.spec.pools import KvLinkSpec, PoolSpec, PoolsSpec
 from simserve.spec.quantities import Dollars, PositiveCount
 from simserve.spec.strict import Strict
 
@@ -14,8 +15,6 @@ class ClusterSpec(Strict):
     """Identical replicas of one engine behind one router."""
 
     NOT_MODELLED: ClassVar = {
-        "pools": "disaggregation into prefill and decode pools",
-        "kv_link": "the transfer of KV between pools",
         "rate_limit": "a rate limit before the router",
         "autoscaling": "autoscaling",
         "data_parallel": "data parallelism inside one engine (replicas are whole engines)",
@@ -23,6 +22,7 @@ class ClusterSpec(Strict):
 
     gpu: GpuSpec
     replicas: PositiveCount = 1
+    """With `pools`: how many times both of them are there, behind the same routers."""
     tensor_parallel: PositiveCount = 1
     """GPUs that share every layer."""
     pipeline_parallel: PositiveCount = 1
@@ -31,6 +31,8 @@ class ClusterSpec(Strict):
     """How the experts of a mixture are spread; `true` takes the defaults, null cuts each of them over all GPUs."""
     router: Literal["round_robin", "random", "least_requests"] = "round_robin"
     price_per_gpu_hour: Dollars | None = None
+    pools: PoolsSpec | None = None
+    kv_link: KvLinkSpec | None = None
 
     @field_validator("expert_parallel", mode="before")
     @classmethod
@@ -39,10 +41,32 @@ class ClusterSpec(Strict):
 
     @property
     def gpus_per_replica(self) -> int:
-        """GPUs of one replica."""
+        """GPUs of one replica; with pools of one set of both."""
+        if self.pools is not None:
+            both = self.pools.prefill, self.pools.decode
+            return sum(pool.replicas * self.of_pool(pool).gpus_per_replica for pool in both)
         return self.tensor_parallel * self.pipeline_parallel
 
     @property
     def num_gpus(self) -> int:
         """GPUs of the whole fleet."""
         return self.replicas * self.gpus_per_replica
+
+    @property
+    def num_engines(self) -> int:
+        """Replicas of the whole fleet, those of both pools where there are pools."""
+        if self.pools is None:
+            return self.replicas
+        return self.replicas * (self.pools.prefill.replicas + self.pools.decode.replicas)
+
+    def of_pool(self, pool: PoolSpec) -> "ClusterSpec":
+        """One of the pools as a fleet of its own."""
+        return self.model_copy(
+            update={
+                "replicas": self.replicas * pool.replicas,
+                "tensor_parallel": pool.tensor_parallel or self.tensor_parallel,
+                "router": pool.router or self.router,
+                "pools": None,
+                "kv_link": None,
+            }
+        )

@@ -44,7 +44,7 @@ def _placed(path: KeyPath, message: str, document: Document) -> str:
 def _key_path(details: ErrorDetails, data: Any) -> KeyPath:
     """The error's location without the steps that pydantic adds inside unions."""
     path: list[str | int] = []
-    location = details["loc"]
+    location = _written(details, data)
     for index, step in enumerate(location):
         inside = (isinstance(data, Mapping) and step in data) or (
             isinstance(data, list) and isinstance(step, int) and step < len(data)
@@ -55,6 +55,18 @@ def _key_path(details: ErrorDetails, data: Any) -> KeyPath:
         elif index == len(location) - 1 and details["type"] == "missing":
             path.append(step)
     return tuple(path)
+
+
+def _written(details: ErrorDetails, data: Any) -> tuple[str | int, ...]:
+    """Where a value was written: a pool takes over what it does not state of its engine from `engine`."""
+    match details["loc"]:
+        case ("cluster", "pools", pool, "engine", *rest):
+            key = rest[0] if rest else details.get("ctx", {}).get("key")
+            own = data["cluster"]["pools"][pool]
+            stated = own.get("engine") if isinstance(own, Mapping) else None
+            if stated is None or (isinstance(stated, Mapping) and key not in stated):
+                return ("engine", *rest)
+    return details["loc"]
 
 
 def _message(details: ErrorDetails) -> str:  # noqa: PLR0911

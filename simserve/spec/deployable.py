@@ -9,6 +9,7 @@ from simserve.spec.cluster import ClusterSpec
 from simserve.spec.engine import EngineSpec
 from simserve.spec.model import ModelSpec
 from simserve.spec.policies import policy_problems
+from simserve.spec.pools import POOLS
 from simserve.spec.run import CostSpec, RunSpec
 
 Problem = tuple[str, str]
@@ -21,6 +22,21 @@ def problems(
     model: ModelSpec, cluster: ClusterSpec, engine: EngineSpec, cost: CostSpec, run: RunSpec
 ) -> Iterator[Problem]:
     """Every contradiction between model, fleet, engine, costs and run."""
+    found = list(_problems_of_engine(model, cluster, engine, cost, run))
+    yield from found
+    yield from _pools(cluster, run)
+    if cluster.pools is not None:
+        for name in POOLS:
+            pool = getattr(cluster.pools, name)
+            own = _problems_of_engine(model, cluster.of_pool(pool), pool.engine, cost, run)
+            for key, what in own:
+                if (key, what) not in found:
+                    yield f"cluster.pools.{name}.{key.removeprefix('cluster.')}", what
+
+
+def _problems_of_engine(
+    model: ModelSpec, cluster: ClusterSpec, engine: EngineSpec, cost: CostSpec, run: RunSpec
+) -> Iterator[Problem]:
     yield from _tensor_parallel(model, cluster.tensor_parallel, spread_experts=cluster.expert_parallel is not None)
     if cluster.expert_parallel is not None:
         yield from _expert_parallel(model, cluster.tensor_parallel)
@@ -31,9 +47,49 @@ def problems(
     yield from policy_problems(engine)
     if engine.enforce_eager and engine.cuda_graph.mode != "none":
         yield "engine.cuda_graph.mode", "would be ignored under enforce_eager: true; state one of them"
+    if engine.host_sync != "none":
+        yield from _host_sync(cluster, engine, cost)
     for key in ("per_step", "per_sequence", "update"):
         if cost.constant_step is not None and getattr(cost.host, key) != getattr(cluster.gpu.host, key):
             yield f"cost.host.{key}", "would be ignored: constant_step stands for the whole step"
+
+
+def _pools(cluster: ClusterSpec, run: RunSpec) -> Iterator[Problem]:
+    pools = cluster.pools
+    if pools is None:
+        if cluster.kv_link is not None:
+            yield "cluster.kv_link", "would be ignored: without cluster.pools no KV is sent"
+        return
+    if cluster.kv_link is None:
+        yield "cluster.kv_link", "is needed: what KV crosses between the pools, for example {bandwidth: 50 GB/s}"
+    if cluster.pipeline_parallel > 1:
+        yield "cluster.pipeline_parallel", "is not modelled with cluster.pools yet; use tensor_parallel"
+    if run.resolution == "kernels":
+        yield "run.resolution", "kernels is not modelled with cluster.pools yet; use runs or steps"
+    prefill, decode = pools.prefill.engine, pools.decode.engine
+    for key, why in (
+        ("block_size", "blocks are sent whole"),
+        ("max_model_len", "both pools serve the same requests"),
+    ):
+        one, other = getattr(prefill, key), getattr(decode, key)
+        if one != other:
+            yield f"cluster.pools.decode.engine.{key}", f"{other} is not {one}, that of the prefill pool: {why}"
+    for name, engine in (("prefill", prefill), ("decode", decode)):
+        for key, only in (("scheduler", "vllm_v1"), ("kv_allocation", "paged"), ("preemption", "recompute")):
+            if (value := getattr(engine, key)) != only:
+                yield f"cluster.pools.{name}.engine.{key}", f"{value} is not modelled with pools yet; use {only}"
+
+
+def _host_sync(cluster: ClusterSpec, engine: EngineSpec, cost: CostSpec) -> Iterator[Problem]:
+    key = "engine.host_sync"
+    if not engine.enforce_eager and engine.cuda_graph.mode != "none":
+        yield key, "a wait for the GPU cannot be captured in a CUDA graph: set engine.enforce_eager: true"
+    if engine.async_scheduling:
+        yield key, "no step is prepared while the CPU waits inside another: set engine.async_scheduling: false"
+    if cluster.pipeline_parallel > 1:
+        yield key, "waits inside pipeline stages are not modelled yet; set cluster.pipeline_parallel: 1"
+    if cost.constant_step is not None or (cluster.gpu.calibrated is not None and cost.level in {"auto", "calibrated"}):
+        yield key, "would be ignored: constant and calibrated step times know no kernels; use cost.level: datasheet"
 
 
 def _tensor_parallel(model: ModelSpec, ranks: int, *, spread_experts: bool) -> Iterator[Problem]:

@@ -72,10 +72,12 @@ STEP_COLUMNS: Final[Mapping[str, str]] = {
 without a hole. `gpu_time` and `cpu_time` are totals of the row. The engine knows the tokens of the i-th step of the
 row at `first_token_time + i * gap + i * (i - 1) / 2 * gap_growth`; these three may also be whole ticks
 (`simserve.spec.ticks`, int64), which keeps gaps between tokens exact in runs of any length (seconds do for 900 s).
-`graph` is the padded size of the CUDA graph, 0 where there is none."""
+`graph` is the padded size of the CUDA graph, 0 where there is none. Under speculative decoding there are two more (int32):
+`draft_tokens` that the step verified beside the last tokens of its `decodes`, and the `output_tokens` that it gave."""
 
 GAP_COLUMNS: Final[Mapping[str, str]] = {"request": "int64", "step_before": "int64", "step_after": "int64"}
-"""Gaps between two successive tokens of one request (a row number) that are longer than one step."""
+"""Gaps between two successive tokens of one request (a row number) that are longer than one step. A fleet in pools adds
+`replica_before`, the replica that `step_before` is a step of; `step_after` is one of the request's `replica`."""
 
 
 @dataclass(frozen=True, slots=True)

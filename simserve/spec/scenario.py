@@ -13,7 +13,9 @@ from simserve.spec.deployable import problems
 from simserve.spec.document import Document
 from simserve.spec.engine import EngineSpec, fill_engine
 from simserve.spec.errors import ScenarioError
+from simserve.spec.hardware import GpuSpec
 from simserve.spec.model import ModelSpec
+from simserve.spec.pools import PoolSpec, fill_pools, hand_down_engine
 from simserve.spec.quantities import Count
 from simserve.spec.run import CostSpec, RunSpec
 from simserve.spec.slo import SloSpec
@@ -39,6 +41,11 @@ class Scenario(Strict):
 
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _hand_down_engine(cls, data: Any) -> Any:
+        return hand_down_engine(data)
+
     @field_validator("model", mode="before")
     @classmethod
     def _find_model(cls, value: Any) -> Any:
@@ -46,10 +53,14 @@ class Scenario(Strict):
 
     @field_validator("cluster", mode="before")
     @classmethod
-    def _find_gpu(cls, value: Any) -> Any:
-        if isinstance(value, Mapping) and "gpu" in value:
-            return {**value, "gpu": _resolved(resolve_gpu, value["gpu"], key="gpu")}
-        return value
+    def _find_gpu(cls, value: Any, info: ValidationInfo) -> Any:
+        if not isinstance(value, Mapping) or "gpu" not in value:
+            return value
+        value = {**value, "gpu": _resolved(resolve_gpu, value["gpu"], key="gpu")}
+        if value.get("pools") is None:
+            return value
+        gpu = GpuSpec.model_validate(value["gpu"])
+        return _section(value, info, "model") | {"pools": fill_pools(value["pools"], info.data["model"], gpu)}
 
     @field_validator("engine", mode="before")
     @classmethod
@@ -90,6 +101,10 @@ class Scenario(Strict):
         if not isinstance(other, Scenario):
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in type(self).model_fields)
+
+    def of_pool(self, pool: PoolSpec) -> "Scenario":
+        """The same question to one of the pools alone: its replicas, its engine."""
+        return self.model_copy(update={"cluster": self.cluster.of_pool(pool), "engine": pool.engine})
 
     def remember(self, document: Document) -> None:
         """Keep the data as written, so that `with_overrides` can resolve the defaults anew."""

@@ -10,7 +10,7 @@ from typing import Any
 from simserve.spec.scenario import Scenario
 from simserve.spec.strict import Strict
 
-_RESOLVED = ("EngineSpec", "CudaGraphSpec", "CostSpec", "HostSpec")
+_RESOLVED = ("EngineSpec", "CudaGraphSpec", "CostSpec", "HostSpec", "PoolSpec")
 """Sections whose missing and null values are filled from model and GPU."""
 
 _CHANGEABLE = ("ModelSpec", "GpuSpec", "EfficiencySpec", "InterconnectSpec", "LaunchSpec")
