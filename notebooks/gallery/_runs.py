@@ -13,7 +13,7 @@ from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
 
 
-def scenario(name: str, overrides: Iterable[str] = ()) -> Scenario:
+def scenario(name: str, overrides: Sequence[str] = ()) -> Scenario:
     """Scenario `scenarios/gallery/NAME.yaml`, with keys overridden as on the command line."""
     return load_scenario(resources.folder("scenarios") / "gallery" / f"{name}.yaml", overrides)
 
@@ -32,7 +32,7 @@ def summary(name: str, *overrides: str) -> Summary:
 
 def kernels(
     name: str,
-    overrides: Iterable[str] = (),
+    overrides: Sequence[str] = (),
     *,
     chunks: Sequence[tuple[int, int]] = (),
     decodes: int = 0,
