@@ -15,7 +15,7 @@ from calibration.machine import machine, memory_bytes, software
 from calibration.measure import HostTimes, Measured
 from calibration.points import Point
 from simserve.spec.calibrated import CalibratedSpec
-from simserve.spec.hardware import GpuSpec
+from simserve.spec.hardware import GpuSpec, LaunchSpec
 
 PROFILE, SAMPLES = "profile.yaml", "samples.csv"
 
@@ -87,13 +87,14 @@ def calibrated_section(runner: ModelRunner, findings: Findings, samples: Path) -
     }
 
 
-def launch_section(launches: Launches) -> tuple[dict[str, str], str]:
+def launch_section(launches: Launches) -> tuple[dict[str, Any], str]:
     """`launch` of a profile as plain data, and the source of its numbers in words."""
     kernel, eager, graph, operators = launches
     replay = operators * eager if graph is None else graph
     words = f"measured: kernel: a counter's increment; eager: a step of no work over its {operators} operators; graph: "
     words += "no graphs here, so the whole of that step" if graph is None else "its replay"
-    return _seconds({"kernel": kernel, "graph": replay, "eager": eager}), words
+    times = _seconds({"kernel": kernel, "graph": replay, "eager": eager})
+    return LaunchSpec.model_validate(times).model_dump(mode="json"), words
 
 
 def write_profile(

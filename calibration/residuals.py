@@ -55,7 +55,7 @@ def residual_plot(folder: Path) -> "Figure":
     axes.set(xscale="log", xlabel="measured step time [ms]", ylabel="predicted - measured [%]")
     plain_log_axis(axes.xaxis)
     axes.set_title(f"{spec.model} in {spec.weight_dtype}, form {spec.form}", fontsize=10)
-    axes.legend(fontsize=7, ncols=2)
+    drawn.legend(loc="outside lower center", fontsize=7, ncols=4)
     return drawn
 
 
@@ -70,7 +70,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
-    drawn = residual_plot(given.folder)
+    try:
+        drawn = residual_plot(given.folder)
+    except ScenarioError as error:
+        parser.error(str(error))
+    given.output.parent.mkdir(parents=True, exist_ok=True)
     for suffix in (".svg", ".png"):
         drawn.savefig(given.output.with_suffix(suffix), dpi=150)
 
