@@ -8,9 +8,12 @@ import numpy as np
 
 from simserve import __version__
 from simserve.cluster import records
+from simserve.cluster.admission import Refusal, open_the_door
+from simserve.cluster.attempts import attempt_columns, of_attempts
 from simserve.cluster.clients import OpenLoop, Responsive, front_end_delay
 from simserve.cluster.cluster import Cluster
 from simserve.cluster.disaggregation import Disaggregation, KvLink
+from simserve.cluster.impatient import Impatient, Patience, patience_of_classes
 from simserve.cluster.link import Network
 from simserve.cluster.prompts import Prompts
 from simserve.cluster.router import ROUTERS, Router
@@ -74,12 +77,13 @@ class Simulation:
         self.workload = workload = build_workload(scenario)
         self.front_end = front_end(scenario)
         self.clock = Clock()
-        waits_for_answers = workload.users > 0 or bool((workload.arrival < 0).any())
+        patience = patience_of_classes(scenario.workload)
+        waits_for_answers = bool(patience) or workload.users > 0 or bool((workload.arrival < 0).any())
         listener = self._answered if waits_for_answers else None
         self.replicas = self._fleet(listener)
         self.cluster = self._cluster(listener)
-        clients = Responsive if waits_for_answers else OpenLoop
-        self.clients: Responsive | OpenLoop = clients(self.clock, workload, self.front_end, self.cluster)
+        open_the_door(self.cluster, scenario)
+        self.clients = self._clients(patience, waits_for_answers)
         for replica in self.replicas:
             self._equip(replica)
 
@@ -89,6 +93,14 @@ class Simulation:
     def _cluster(self, listener: Listener | None) -> Cluster:  # noqa: ARG002
         router = ROUTERS[self.scenario.cluster.router](self.replicas, random_stream(self.scenario.seed, "router"))
         return Cluster(self.replicas, router, self._prompts(), self.scenario.engine.max_model_len)
+
+    def _clients(self, patience: Sequence[Patience], wait_for_answers: bool) -> Responsive | OpenLoop:
+        """Who sends the requests."""
+        common = self.clock, self.workload, self.front_end, self.cluster
+        if patience:
+            jitter_key = int(random_stream(self.scenario.seed, "backoff").integers(1 << 62))
+            return Impatient(*common, patience=patience, jitter_key=jitter_key)
+        return Responsive(*common) if wait_for_answers else OpenLoop(*common)
 
     def _replica(self, listener: Listener | None) -> Replica:
         config = scheduler_config(self.scenario, self.ledger.num_gpu_blocks)
@@ -111,9 +123,11 @@ class Simulation:
     def _prompts(self) -> Prompts | None:
         """Where prompts hang in the prefix trie; None where nothing is shared or nothing is cached."""
         engine, workload = self.scenario.engine, self.workload
-        if not self._caches_prefixes() or not ((workload.prefix_group >= 0) | (workload.parent >= 0)).any():
+        sent_again = bool(patience_of_classes(self.scenario.workload))
+        shared = sent_again or ((workload.prefix_group >= 0) | (workload.parent >= 0)).any()
+        if not self._caches_prefixes() or not shared:
             return None
-        return Prompts(workload, engine.block_size, engine.max_model_len)
+        return Prompts(workload, engine.block_size, engine.max_model_len, sent_again)
 
     def _caches_prefixes(self) -> bool:
         return self.scenario.engine.enable_prefix_caching
@@ -137,23 +151,29 @@ class Simulation:
         sent = records.Sent(
             np.where(at < horizon, at, -1), front_end_delay(self.front_end, self.workload), self.front_end.delivery
         )
-        requests = self._requests(sent)
+        requests, attempts = self._requests(sent), {}
+        gaps = records.gap_columns(self.replicas, requests.get("prefill_replica"))
+        if isinstance(self.clients, Impatient):
+            requests, gaps, attempts = of_attempts(self.clients.log, self.workload, requests, gaps)
         if self.workload.client_input_len is not None:
             requests["client_input_len"] = self.workload.client_input_len
-        gaps = records.gap_columns(self.replicas, requests.get("prefill_replica"))
         steps = records.step_columns(self.replicas)
         return Result(
             scenario=self.scenario,
             requests=requests,
             steps=steps,
             gaps=gaps,
+            attempts=attempts,
             class_names=self.workload.class_names,
             memory=self.ledger.as_dict(),
-            meta=self._meta(float(steps["end"].max(initial=0.0))) | self._costs(steps),
+            meta=self._meta(float(steps["end"].max(initial=0.0))) | self._costs(steps) | self._refused(),
         )
 
     def _requests(self, sent: records.Sent, num_prefill: int = 0) -> records.Columns:
+        """A row for each request; where clients send again, for each attempt."""
         rejected, max_model_len = self.cluster.rejected, self.scenario.engine.max_model_len
+        if isinstance(self.clients, Impatient):
+            return attempt_columns(self.clients.log, self.workload, sent, self.replicas, max_model_len)
         return records.request_columns(
             self.workload, sent, self.replicas, rejected, max_model_len, num_prefill=num_prefill
         )
@@ -163,6 +183,12 @@ class Simulation:
             "step_time_breakdown": self.cost.breakdown(steps),
             "extrapolated_steps": self.cost.extrapolated_steps(steps),
         }
+
+    def _refused(self) -> dict[str, object]:
+        """Attempts that were refused, by reason, where more than the length of a prompt is a reason."""
+        if self.cluster.rate_limit is None and not self.cluster.queue_limits:
+            return {}
+        return {"refused": {why.name.lower(): self.cluster.refusals.count(why) for why in Refusal}}
 
     def _meta(self, duration: float) -> dict[str, object]:
         schedulers = [replica.scheduler for replica in self.replicas]

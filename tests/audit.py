@@ -14,7 +14,7 @@ from simserve.engine.config import SchedulerConfig
 from simserve.engine.instant import Clock
 from simserve.engine.plan import StepPlan
 from simserve.engine.policies import SCHEDULERS
-from simserve.engine.request import Request
+from simserve.engine.request import FINISHED, Request
 from simserve.engine.scheduler import Scheduler
 from simserve.simulation import Simulation
 from simserve.spec.result import Result
@@ -50,6 +50,7 @@ class Audited(Scheduler):
         self.num_futile = 0
         """Preemptions of a request between which and the one before nobody gained a token."""
         self.num_finished = 0
+        self.num_aborted = 0
         self.num_checks = 0
 
     def add(self, request: Request) -> None:
@@ -90,6 +91,14 @@ class Audited(Scheduler):
         self.num_finished += len(finished)
         self.check()
         return finished
+
+    def abort(self, request: Request) -> None:
+        self.num_aborted += request.state is not FINISHED
+        super().abort(request)
+        assert request not in self.running
+        assert request not in list(self.waiting)
+        self.decoders.discard(request)
+        self.check()
 
     # -- the books -----------------------------------------------------------------------------------------------------
 
@@ -135,7 +144,7 @@ class Audited(Scheduler):
         waiting = list(self.waiting)
         here = {*waiting, *self.running}
         assert len(here) == len(waiting) + len(self.running), "a request is in two places"
-        assert len(self.accounts) == len(here) + self.num_finished, "a request is lost"
+        assert len(self.accounts) == len(here) + self.num_finished + self.num_aborted, "a request is lost"
         assert len(self.running) <= (self.config.max_num_active_seqs or self.config.max_num_seqs)
         self.pool.check()
         assert self.num_thrashings == self.num_futile

@@ -443,10 +443,8 @@ def test_all_problems_are_told_at_once():
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("cluster.rate_limit=3", "rate limit"),
         ("engine.speculative={num_tokens: 3}", "speculative decoding"),
         ("engine.preemption=swap", "swapping"),
-        ("workload.client={timeout: 3 s}", "timeouts and retries"),
     ],
 )
 def test_what_the_design_names_and_nothing_computes_yet_is_refused(override, words):

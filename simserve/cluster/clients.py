@@ -85,10 +85,13 @@ class Responsive:
 
     def answered(self, request: Request, known: int) -> None:
         """The engine knows at tick `known` that a request is finished: its client hears of it, and may send another."""
+        self._note_progress()
+        self._respond(int(request.id), known + self._delivery)
+
+    def _note_progress(self) -> None:
         self._num_answered += 1
         if self.progress is not None and self._num_answered % _ROWS_AT_ONCE == 0:
             self.progress(self._num_answered / self._size)
-        self._respond(int(request.id), known + self._delivery)
 
     def _respond(self, row: int, answered: int) -> None:
         if row in self._user:
@@ -99,34 +102,38 @@ class Responsive:
                 self._send(turn, answered + self._think[turn])
 
     def _ready(self, user: int, at: int) -> None:
-        _at(self._env, at, USER + user, self._take_row, user)
+        at_tick(self._env, at, USER + user, self._take_row, user)
 
     def _take_row(self, event: Event) -> None:
         if self._next_row < self._size:
             row, self._next_row = self._next_row, self._next_row + 1
-            self._user[row] = _number_of(event)
+            self._user[row] = number_of(event)
             self._send(row, int(self._env.now))
 
     def _send(self, row: int, at: int) -> None:
         self.arrival[row] = at
-        _at(self._env, at + self._delay[row], ARRIVAL + row, self._arrive, row)
+        at_tick(self._env, at + self._delay[row], ARRIVAL + row, self._arrive, row)
 
     def _arrive(self, event: Event) -> None:
-        self._reach_engine(_number_of(event))
+        self._reach_engine(number_of(event))
 
     def _reach_engine(self, row: int) -> None:
-        input_len, output_len, max_tokens, priority, group, prefix_len = [column[row] for column in self._columns]
-        if not self._cluster.submit((row, input_len, output_len, max_tokens, priority, group, prefix_len)):
+        if not self._cluster.submit(self._arrival_of(row)):
             self._respond(row, int(self._env.now))
 
+    def _arrival_of(self, row: int) -> Arrival:
+        input_len, output_len, max_tokens, priority, group, prefix_len = [column[row] for column in self._columns]
+        return row, input_len, output_len, max_tokens, priority, group, prefix_len
 
-def _number_of(event: Event) -> int:
+
+def number_of(event: Event) -> int:
     """The user or row that an event is about."""
     assert isinstance(event.value, int)
     return event.value
 
 
-def _at(env: Environment, at: int, priority: int, then: Callable[[Event], None], value: int) -> None:
+def at_tick(env: Environment, at: int, priority: int, then: Callable[[Event], None], value: int) -> None:
+    """Let `then` be called at tick `at`, with an event about the user or row `value`."""
     event = Due(env, at, priority, value)
     assert event.callbacks is not None
     event.callbacks.append(then)

@@ -79,14 +79,14 @@ class Disaggregation(Cluster):
         for replica in decode:
             _decoder(replica).fetch = self._fetch
 
-    def _serve(self, request: Request, row: int, group: int, prefix_len: int) -> None:
+    def _serve(self, request: Request, row: int, group: int, prefix_len: int) -> bool:
         decode = self._num_prefill + self._router.choose()
         chain = None
         if self._prompts is not None:
             chain = self._prompts.place(request, row, decode, group, prefix_len)
         if self._stays(request, decode):
             self.replicas[decode].receive(request)
-            return
+            return True
         prefill = self._prefill_router.choose()
         computed = Request(row, request.arrival, request.num_prompt_tokens, 1, 1, priority=request.priority)
         if chain is not None:
@@ -97,6 +97,7 @@ class Disaggregation(Cluster):
             _prefiller(self.replicas[prefill]).keep(computed)
         self.replicas[decode].expect(1)
         self.replicas[prefill].receive(computed)
+        return True
 
     def _stays(self, request: Request, decode: int) -> bool:
         """Whether so little is to be computed that a transfer is not worth it (Dynamo's conditional disaggregation)."""

@@ -21,10 +21,11 @@ class Prompts:
     """Gives each request its path, on the replica that gets it. Parents must come before their children.
 
     A turn that waits for its parent's answer, and is the only one to follow it, goes on in the parent's stream: a chat
-    is one text.
+    is one text. With `sent_again` a request may be placed several times, until `pass_over`: its prompt is the same each
+    time, and what it was answered is lost.
     """
 
-    def __init__(self, workload: Workload, block_size: int, max_model_len: int) -> None:
+    def __init__(self, workload: Workload, block_size: int, max_model_len: int, sent_again: bool = False) -> None:
         self._block_size = block_size
         parent = workload.parent
         num_children = np.bincount(parent[parent >= 0], minlength=len(parent))
@@ -34,16 +35,22 @@ class Prompts:
         self._spoken = np.minimum(workload.input_len + workload.output_len, max_model_len).data
         self._chains: dict[int, Chain] = {}
         self._groups: dict[int, Stream] = {}
+        self._sent_again = sent_again
+        self._attempts: dict[int, Chain] = {}
+        """Of requests that may be sent again: the chain of the attempt before."""
 
     def place(self, request: Request, row: int, replica: int, group: int, prefix_len: int) -> Chain | None:
         """Set the path of a request that is about to reach `replica`, if any other request shares a part of it; returns
         the chain of such a request, so that it can be hung up in other replicas, too.
         """
         chain = self._chain(row, group, prefix_len, request.num_prompt_tokens)
+        if self._sent_again:
+            self._attempts[row] = chain
+            request.is_awaited = True
         if self._children_to_come[row]:
             self._chains[row] = chain
             request.is_awaited = True
-        elif len(chain) == 1 and not chain[0][0]:
+        elif len(chain) == 1 and not chain[0][0] and not self._sent_again:
             return None
         self.hang(request, chain, replica)
         return chain
@@ -61,10 +68,14 @@ class Prompts:
         request.path = (*head, (branch, ENDLESS))
 
     def pass_over(self, row: int) -> None:
-        """A request was rejected: its parent awaits one child fewer."""
-        self._chain_of(self._parent[row])
+        """A request will not be placed (any more): if it never was, its parent awaits one child fewer."""
+        if self._attempts.pop(row, None) is None:
+            self._chain_of(self._parent[row])
 
     def _chain(self, row: int, group: int, prefix_len: int, num_prompt_tokens: int) -> Chain:
+        tried = self._attempts.get(row)
+        if tried is not None:
+            return (*_cut(tried, num_prompt_tokens // self._block_size), ({}, ENDLESS))
         parent = self._parent[row]
         before = self._chain_of(parent)
         if before is not None:

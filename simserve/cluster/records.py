@@ -1,13 +1,13 @@
 """From the logs of the replicas to the columns of a result."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simserve.engine.progress import PROGRESS_FIELDS, progress
 from simserve.engine.replica import Replica
-from simserve.engine.request import DECODING, Request
 from simserve.engine.step_log import FINISH_FIELDS, GAP_FIELDS, STEP_FIELDS
 from simserve.spec.result import COMPLETED, REJECTED, UNFINISHED
 from simserve.spec.ticks import to_seconds
@@ -92,16 +92,20 @@ def request_columns(
     max_model_len: int,
     *,
     num_prefill: int = 0,
+    row_of: Callable[[IntArray], IntArray] = lambda request_ids: request_ids,
 ) -> Columns:
-    """One row per request of the workload. The first `num_prefill` replicas, if any, give first tokens only and are
-    named in `prefill_replica`.
+    """One row per request of the workload; `row_of` tells which one a request of the engine has. The first
+    `num_prefill` replicas, if any, give first tokens only and are named in `prefill_replica`.
     """
     columns = _blank(len(workload))
     columns["status"][np.asarray(rejected, dtype=np.int64)] = REJECTED
     whole_answer = np.minimum(workload.output_len, max_model_len - workload.input_len)
     for index, replica in enumerate(replicas):
         times = TokenTimes(replica.log.step_columns())
-        done = _columns(replica.log.finishes, FINISH_FIELDS)
+        done, aborted = _columns(replica.log.finishes, FINISH_FIELDS), _columns(replica.log.aborts, PROGRESS_FIELDS)
+        left = _unfinished(replica)
+        for log in (done, aborted, left):
+            log["request_id"] = row_of(log["request_id"])
         done["output_len"] = whole_answer[done["request_id"]]
         ended = done["request_id"]
         if index < num_prefill:
@@ -109,7 +113,8 @@ def request_columns(
         _fill(columns, index, done, times, sent.delivery)
         columns["status"][ended] = COMPLETED
         columns["finish"][ended] = to_seconds(times.at(columns["last_step"][ended]) + sent.delivery)
-        _fill(columns, index, _unfinished(replica), times, sent.delivery)
+        _fill(columns, index, aborted, times, sent.delivery)
+        _fill(columns, index, left, times, sent.delivery)
         if index == num_prefill - 1:
             columns["prefill_replica"] = columns["replica"].copy()
     if num_prefill:
@@ -174,27 +179,8 @@ def transfer_columns(transfers: Any, size: int) -> Columns:
 def _unfinished(replica: Replica) -> dict[str, IntArray]:
     """The requests that a replica still has, as far as they came."""
     scheduler = replica.scheduler
-    requests = [*scheduler.running, *scheduler.waiting]
-    rows = [
-        (
-            request.id,
-            request.scheduled,
-            request.first_step,
-            scheduler.num_steps - 1 if request.state is DECODING else request.token_step,
-            request.num_cached_tokens,
-            request.num_preemptions,
-            _num_output_tokens(request, scheduler.decoding.clock),
-        )
-        for request in requests
-    ]
-    fields = (*FINISH_FIELDS, "output_len")
-    return dict(zip(fields, np.array(rows, dtype=np.int64).reshape(-1, len(fields)).T, strict=True))
-
-
-def _num_output_tokens(request: Request, clock: int) -> int:
-    if request.state is DECODING:
-        return clock - request.base - request.num_prompt_tokens + 1
-    return request.num_tokens - request.num_prompt_tokens
+    rows = [progress(request, scheduler, None) for request in (*scheduler.running, *scheduler.waiting)]
+    return dict(zip(PROGRESS_FIELDS, np.array(rows, dtype=np.int64).reshape(-1, len(PROGRESS_FIELDS)).T, strict=True))
 
 
 def _columns(values: Any, fields: Sequence[str]) -> dict[str, IntArray]:

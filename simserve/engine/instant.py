@@ -11,14 +11,25 @@ from simpy import Environment, Event
 USER: Final = 2
 """Plus the number of a user: a user of a closed loop is ready to send (after SimPy's own priorities, 0 and 1)."""
 
+SEND: Final = 1 << 38
+"""Plus the row of a request: a client that may give up sends it, or sends it again."""
+
 ARRIVAL: Final = 1 << 40
 """Plus the row of a request: a request reaches the engine."""
 
 TRANSFER: Final = 1 << 50
 """Plus the row of a request: its KV begins to be sent from one replica to another."""
 
+HANG_UP: Final = 1 << 55
+"""Plus the row of a request: an engine hears that a client has given up."""
+
 DECIDE: Final = 1 << 60
 """An engine decides its next step."""
+
+GIVE_UP: Final = 1 << 61
+"""A client's patience ends: after all decisions of the tick, so that what they tell him by then is in time. What he
+does about it reaches the engines a tick later at the earliest.
+"""
 
 
 class Clock(Environment):

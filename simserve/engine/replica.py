@@ -143,13 +143,21 @@ class Replica:
         """
         if request.first_step < 0:
             return None
-        plan, run, now = self._plan_in_flight(), self._run, int(self.env.now)
-        known = request.first_token
-        if plan is not None and plan.index == request.first_step:
-            if run is None:
-                return None
+        plan, run = self._plan_in_flight(), self._run
+        if plan is None or plan.index != request.first_step:
+            known = request.first_token
+        elif run is not None:
             known = max(self._end, run.start + run.batch.cost.cpu)
-        return known if known <= now else None
+        else:
+            return None
+        return known if known <= self.env.now else None
+
+    def is_prefilling(self, request: Request) -> bool:
+        """Whether a request that was received had no first token before this instant, and has not been let go of."""
+        if request.first_step < 0:
+            return request.state is not FINISHED
+        known = self.knows_first_token(request)
+        return known is None or known >= self.env.now
 
     def close(self, horizon: int) -> None:
         """The simulation ends at `horizon`: take the steps decided before it, and their tokens.

@@ -8,6 +8,7 @@ from simserve.spec.experts import ExpertParallelSpec
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.pools import KvLinkSpec, PoolSpec, PoolsSpec
 from simserve.spec.quantities import Dollars, PositiveCount
+from simserve.spec.rate_limit import RateLimitSpec
 from simserve.spec.strict import Strict
 
 
@@ -15,7 +16,6 @@ class ClusterSpec(Strict):
     """Identical replicas of one engine behind one router."""
 
     NOT_MODELLED: ClassVar = {
-        "rate_limit": "a rate limit before the router",
         "autoscaling": "autoscaling",
         "data_parallel": "data parallelism inside one engine (replicas are whole engines)",
     }
@@ -30,6 +30,7 @@ class ClusterSpec(Strict):
     expert_parallel: ExpertParallelSpec | None = None
     """How the experts of a mixture are spread; `true` takes the defaults, null cuts each of them over all GPUs."""
     router: Literal["round_robin", "random", "least_requests"] = "round_robin"
+    rate_limit: RateLimitSpec | None = None
     price_per_gpu_hour: Dollars | None = None
     pools: PoolsSpec | None = None
     kv_link: KvLinkSpec | None = None

@@ -58,6 +58,10 @@ class EngineSpec(Strict):
     enable_prefix_caching: bool = True
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: Count = 0
+    max_num_queued_reqs: Count | None = None
+    """Requests that a replica may have, waiting or running; one more gets HTTP 503."""
+    max_num_queued_tokens: Count | None = None
+    """Prompt tokens of the requests without a first token, from which on a replica answers HTTP 503."""
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     watermark: Annotated[Share, Field(lt=1)] = 0.0
     scheduler_reserve_full_isl: bool = True

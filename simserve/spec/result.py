@@ -75,6 +75,26 @@ row at `first_token_time + i * gap + i * (i - 1) / 2 * gap_growth`; these three 
 `graph` is the padded size of the CUDA graph, 0 where there is none. Under speculative decoding there are two more (int32):
 `draft_tokens` that the step verified beside the last tokens of its `decodes`, and the `output_tokens` that it gave."""
 
+ATTEMPT_COLUMNS: Final[Mapping[str, str]] = {
+    "request": "int64",
+    "attempt": "int64",
+    "replica": "int64",
+    "arrival": "float64",
+    "engine_arrival": "float64",
+    "scheduled": "float64",
+    "first_token": "float64",
+    "end": "float64",
+    "output_len": "int64",
+    "cached_len": "int64",
+    "num_preemptions": "int64",
+    "status": "int8",
+    "code": "int64",
+}
+"""One row per attempt at a request, where clients may give up and send again; `request` is its row, `attempt` counts
+from 0, those of a request stand one after the other. `arrival` is when it was sent, `end` when its client had the
+answer, was refused (`code`: the HTTP status, else 0) or gave up. In its row a request is what its last attempt was, but
+its `arrival` is that of the first: its `ttft` and `e2el` are what its user waited."""
+
 GAP_COLUMNS: Final[Mapping[str, str]] = {"request": "int64", "step_before": "int64", "step_after": "int64"}
 """Gaps between two successive tokens of one request (a row number) that are longer than one step. A fleet in pools adds
 `replica_before`, the replica that `step_before` is a step of; `step_after` is one of the request's `replica`."""
@@ -96,3 +116,5 @@ class Result:
     class_names: tuple[str, ...] = ("default",)
     memory: Mapping[str, float | int | str] = field(default_factory=dict)
     meta: Mapping[str, object] = field(default_factory=dict)
+    attempts: dict[str, NDArray[Any]] = field(default_factory=dict)
+    """Empty where every request is sent once and waits for ever."""

@@ -5,12 +5,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simserve.spec.arrivals import AllAtOnce, Arrivals, ClosedLoop, Constant, Gamma, Piecewise, Poisson, Ramp, Stage
+from simserve.spec.client import ClientSpec
 from simserve.spec.lengths import (
     ConstantLength,
     EmpiricalLength,
@@ -99,6 +100,7 @@ class ClassSpec(Strict):
     output: LengthSpec | None = None
     max_tokens: LengthSpec | None = None
     shared_prefix: SharedPrefix | None = None
+    client: ClientSpec | None = None
 
 
 class SessionsSpec(Strict):
@@ -114,8 +116,6 @@ class SessionsSpec(Strict):
 class WorkloadSpec(Strict):
     """Requests of one run."""
 
-    NOT_MODELLED: ClassVar = {"client": "a client with timeouts and retries"}
-
     arrivals: Arrivals | None = None
     input: LengthSpec | None = None
     """Prompt tokens; in sessions the new tokens of a turn."""
@@ -130,6 +130,8 @@ class WorkloadSpec(Strict):
     trace: TraceSpec | None = None
     classes: tuple[ClassSpec, ...] = ()
     sessions: SessionsSpec | None = None
+    client: ClientSpec | None = None
+    """Who waits for an answer, how long, and what he does then; null: for as long as it takes."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
