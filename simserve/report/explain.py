@@ -14,6 +14,7 @@ def explanations(summary: Mapping[str, Any]) -> list[str]:
     """Sentences on the load, the first token, the steps, the memory and the prefix cache."""
     return [
         *_load(summary),
+        *_attempts(summary),
         *_first_token(summary),
         *_steps(summary.get("step_time_breakdown") or {}),
         *_memory(summary),
@@ -31,15 +32,27 @@ def _load(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"{left} requests were unfinished when the run stopped; they count as late."
 
 
+def _attempts(summary: Mapping[str, Any]) -> Iterator[str]:
+    attempts = summary.get("attempts")
+    if attempts is not None and attempts["count"]:
+        given_up = count(summary["statuses"]["timed_out"] + summary["statuses"]["rejected"])
+        yield (
+            f"Clients: {number(attempts['per_request'])} attempts a request on the mean, {given_up} requests given up;"
+            f" {count(attempts['wasted_output_tokens'])} output tokens were generated in vain."
+        )
+
+
 def _first_token(summary: Mapping[str, Any]) -> Iterator[str]:
     whole, queue, engine = (summary[f"mean_{name}_ms"] for name in ("ttft", "queue_time", "engine_ttft"))
     if not whole or queue is None or engine is None:
         return
     outside = max(whole - engine, 0.0)
+    sent_again = ((summary.get("attempts") or {}).get("per_request") or 1) > 1
+    before = "earlier attempts, " if sent_again else ""
     yield (
         f"First token: of {ms(whole)} on the mean, {percent(queue / whole)} was waiting in the queue,"
-        f" {percent((engine - queue) / whole)} computing the prompt and {percent(outside / whole)} front end and"
-        " delivery."
+        f" {percent((engine - queue) / whole)} computing the prompt and {percent(outside / whole)} {before}front"
+        " end and delivery."
     )
 
 

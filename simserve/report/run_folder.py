@@ -4,6 +4,7 @@
     requests.parquet  one row a request
     steps.parquet     one row a run of equal steps
     gaps.parquet      gaps between tokens that are longer than a step, for exact inter-token latencies
+    attempts.parquet  one row an attempt, where clients give up and send again
     scenario.yaml     the question with every default resolved
 
 A folder is written aside and renamed, so that it is whole or not there; the same run gives the same bytes.
@@ -25,11 +26,12 @@ from simserve.spec.result import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-SUMMARY, REQUESTS, STEPS, GAPS, SCENARIO = (
+SUMMARY, REQUESTS, STEPS, GAPS, ATTEMPTS, SCENARIO = (
     "summary.json",
     "requests.parquet",
     "steps.parquet",
     "gaps.parquet",
+    "attempts.parquet",
     "scenario.yaml",
 )
 
@@ -108,9 +110,11 @@ def _write_files(result: Result, summary: Summary, folder: Path, csv: bool) -> N
     (folder / SCENARIO).write_text(_header(summary) + result.scenario.to_yaml(), encoding="utf-8")
     for name, columns in ((REQUESTS, result.requests), (STEPS, result.steps), (GAPS, result.gaps)):
         write_parquet(columns, result.class_names, folder / name)
+    if result.attempts:
+        write_parquet(result.attempts, result.class_names, folder / ATTEMPTS)
     if csv:
-        write_csv(folder / REQUESTS)
-        write_csv(folder / STEPS)
+        for name in (REQUESTS, STEPS, *([ATTEMPTS] if result.attempts else [])):
+            write_csv(folder / name)
 
 
 def _header(summary: Summary) -> str:
@@ -155,5 +159,6 @@ def read_run(path: Path) -> RunFolder:
         class_names=class_names,
         memory=summary["memory"],
         meta=summary | {"duration": summary["simulated_time"]},
+        attempts=read_columns(path / ATTEMPTS, class_names) if (path / ATTEMPTS).is_file() else {},
     )
     return RunFolder(path, result, summary)

@@ -20,21 +20,25 @@ GROWTH = 2.0
 """Backlogged: the mean queue of the second half is more than this many times that of the first."""
 
 
-def saturation(requests: Columns, measured: BoolArray, end: float, replicas: int) -> str | None:
+def saturation(
+    requests: Columns, measured: BoolArray, end: float, replicas: int, *, gone: FloatArray | None = None
+) -> str | None:
     """Judge by the time between first and last arrival, in two halves; None where nothing was completed.
 
     *overloaded*: in the second half, arrivals exceed completions by a tenth and by three standard deviations of a
     Poisson count, and the first half lasted twice as long as an unhindered request. *backlogged*: on the mean,
     more than one request a replica waited in the second half, and more than twice as many as in the first. Requests
-    that all arrive at once are backlogged if on the mean more than one a replica waited.
+    that all arrive at once are backlogged if on the mean more than one a replica waited. Nobody waits who is `gone`
+    (seconds; nan: not yet).
     """
+    gone = requests["finish"] if gone is None else gone
     done = measured & (requests["status"] == COMPLETED)
     if not done.any():
         return None
     arrival = requests["arrival"][measured]
     first, last = float(arrival.min()), float(arrival.max())
     if first == last:
-        return BACKLOGGED if _mean_waiting(requests, measured, first, end) > replicas else STABLE
+        return BACKLOGGED if _mean_waiting(requests, measured, gone, first, end) > replicas else STABLE
     middle = (first + last) / 2
     came = int(np.sum(arrival > middle))
     finish = requests["finish"][done]
@@ -42,8 +46,8 @@ def saturation(requests: Columns, measured: BoolArray, end: float, replicas: int
     judged = middle - first >= 2 * _unhindered(requests, done)
     if judged and excess > max(LEAST_EXCESS * came, 3 * came**0.5):
         return OVERLOADED
-    before = _mean_waiting(requests, measured, first, middle)
-    after = _mean_waiting(requests, measured, middle, last)
+    before = _mean_waiting(requests, measured, gone, first, middle)
+    after = _mean_waiting(requests, measured, gone, middle, last)
     return BACKLOGGED if after > max(replicas, GROWTH * before) else STABLE
 
 
@@ -54,11 +58,13 @@ def _unhindered(requests: Columns, done: BoolArray) -> float:
     return float(np.min(ttft(requests)[done])) + (later_tokens * float(speed) if later_tokens > 0 else 0.0)
 
 
-def _mean_waiting(requests: Columns, measured: BoolArray, start: float, end: float) -> float:
+def _mean_waiting(requests: Columns, measured: BoolArray, gone: FloatArray, start: float, end: float) -> float:
     """Mean over time of the number of requests that have arrived and not yet been scheduled."""
     if end <= start:
         return 0.0
     rows = measured & (requests["status"] != REJECTED)
-    left: FloatArray = np.where(np.isnan(requests["scheduled"]), np.inf, requests["scheduled"])[rows]
+    left: FloatArray = np.where(
+        np.isnan(requests["scheduled"]), np.nan_to_num(gone, nan=np.inf), requests["scheduled"]
+    )[rows]
     waited = np.minimum(left, end) - np.maximum(requests["arrival"][rows], start)
     return float(np.maximum(waited, 0.0).sum() / (end - start))

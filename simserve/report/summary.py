@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from simserve.report.attempts import attempt_counts, when_gone
 from simserve.report.itl import gap_statistics
 from simserve.report.kv_waste import kv_waste
 from simserve.report.metrics import LATENCIES, Columns, completed, engine_ttft
@@ -37,8 +38,15 @@ def summarize(result: Result) -> Summary:
     summary = _identity(result, window) | _benchmark(result, window, done, verdicts) | _latencies(result, done)
     summary |= _engine(result, window, done) | _efficiency(result, summary) | _objectives(verdicts)
     summary |= {
-        "saturation": saturation(requests, window.measured, window.end, result.scenario.cluster.replicas),
+        "saturation": saturation(
+            requests,
+            window.measured,
+            window.end,
+            result.scenario.cluster.replicas,
+            gone=when_gone(requests, result.attempts),
+        ),
         "statuses": status_counts(requests, window.measured),
+        **attempt_counts(result, window.measured),
         "window": {
             "warmup": result.scenario.run.warmup,
             "start": window.start,

@@ -66,6 +66,7 @@ def _our_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         yield _line("Requests left out as warm-up:", summary["window"]["excluded_requests"])
     if summary["statuses"]["unfinished"]:
         yield _line("Unfinished requests:", summary["statuses"]["unfinished"])
+    yield from _attempt_lines(summary)
     yield _line("Mean queue time (ms):", summary["mean_queue_time_ms"])
     yield _line("P95 queue time (ms):", summary["p95_queue_time_ms"])
     yield _line("Mean engine TTFT (ms):", summary["mean_engine_ttft_ms"])
@@ -82,6 +83,18 @@ def _our_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         yield _line("Cost per million output tokens ($):", summary["cost_per_million_output_tokens"])
     yield from _objective_lines(summary)
     yield from textwrap.wrap(f"Trust: {summary['trust']}", WIDTH, break_on_hyphens=False)
+
+
+def _attempt_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+    for why, number in summary.get("refused", {}).items():
+        if number:
+            yield _line(f"Refused, {why.replace('_', ' ')}:", number)
+    attempts = summary.get("attempts")
+    if attempts is not None:
+        yield _line("Requests given up after a timeout:", summary["statuses"]["timed_out"])
+        yield _line("Attempts:", attempts["count"])
+        yield _line("Attempts that timed out:", attempts["statuses"]["timed_out"])
+        yield _line("Output tokens generated in vain:", attempts["wasted_output_tokens"])
 
 
 def _objective_lines(summary: Mapping[str, Any]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simserve.report.attempts import when_gone
 from simserve.report.metrics import Columns
 from simserve.report.tokens import BoolArray, as_ticks, first_replica, token_blocks, token_times
 from simserve.spec.result import STATUSES, UNFINISHED, Result
@@ -17,7 +18,7 @@ class Window:
     start: float
     """Arrival of the first measured request, seconds."""
     end: float
-    """When the last measured request ended; the end of the run where some did not."""
+    """When the last measured request was answered or given up; the end of the run where some were not."""
     measured: BoolArray
     """Requests that count."""
     excluded: int
@@ -37,7 +38,8 @@ class Window:
         if not measured.any():
             return cls(warmup, warmup, measured, arrived)
         start = float(requests["arrival"][measured].min())
-        end = max(start, float(np.nanmax(requests["finish"], initial=start, where=measured)))
+        gone = when_gone(requests, result.attempts)
+        end = max(start, float(np.nanmax(gone, initial=start, where=measured)))
         if np.any(measured & (requests["status"] == UNFINISHED)):
             horizon = result.scenario.run.max_time
             stopped = float(result.steps["end"].max(initial=start))
