@@ -17,9 +17,11 @@ from simserve.cluster.impatient import Impatient, Patience, patience_of_classes
 from simserve.cluster.link import Network
 from simserve.cluster.prompts import Prompts
 from simserve.cluster.router import ROUTERS, Router
+from simserve.cluster.speculated import speculation_columns, speculation_counts
 from simserve.cost import MemoryLedger, StepCost, build_step_cost, cost_level, front_end, memory_ledger
 from simserve.cost.kv_pool import sent_bytes
 from simserve.cost.pipeline import PipelineCost
+from simserve.engine.acceptance import Acceptance
 from simserve.engine.config import SchedulerConfig
 from simserve.engine.explicit import ExplicitScheduler
 from simserve.engine.gpu.device import Gpu
@@ -33,10 +35,12 @@ from simserve.engine.policies.static import StaticScheduler
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import Request
 from simserve.engine.scheduler import Scheduler
+from simserve.engine.speculation import Speculation, SpeculativeScheduler
 from simserve.spec.policies import extensions
 from simserve.spec.pools import PoolsSpec
 from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
+from simserve.spec.speculative import SpeculativeSpec
 from simserve.spec.ticks import to_ticks
 from simserve.workload.streams import random_stream
 from simserve.workload.workload import build_workload
@@ -106,13 +110,19 @@ class Simulation:
         config = scheduler_config(self.scenario, self.ledger.num_gpu_blocks)
         if isinstance(self.cost, PipelineCost):
             return PipelineReplica(self.clock, ExplicitScheduler(config), self.cost, listener=listener)
-        scheduler = SCHEDULERS[self.scenario.engine.scheduler](config)
+        spec = self.scenario.engine.speculative
+        scheduler = SCHEDULERS[self.scenario.engine.scheduler](config) if spec is None else self._drafting(config, spec)
         if self.scenario.run.resolution == "kernels":
             gpu = Gpu.of(self.clock, self.scenario.cluster.gpu)
             return KernelReplica(self.clock, scheduler, self.cost, gpu, listener)
         skip = self.scenario.run.resolution == "runs"
         alone = self.scenario.cluster.replicas == 1
         return Replica(self.clock, scheduler, self.cost, skip_equal_steps=skip, listener=listener, alone=alone)
+
+    def _drafting(self, config: SchedulerConfig, spec: SpeculativeSpec) -> SpeculativeScheduler:
+        seed = int(random_stream(self.scenario.seed, "acceptance").integers(1 << 62))
+        acceptance = Acceptance(spec.acceptance, spec.match_rate, seed)
+        return SpeculativeScheduler(config, Speculation.by(spec.method, spec.num_speculative_tokens), acceptance)
 
     def _equip(self, replica: Replica) -> None:
         """What the policy of a replica needs beside it."""
@@ -157,7 +167,7 @@ class Simulation:
             requests, gaps, attempts = of_attempts(self.clients.log, self.workload, requests, gaps)
         if self.workload.client_input_len is not None:
             requests["client_input_len"] = self.workload.client_input_len
-        steps = records.step_columns(self.replicas)
+        steps = records.step_columns(self.replicas) | speculation_columns(self.replicas)
         return Result(
             scenario=self.scenario,
             requests=requests,
@@ -166,7 +176,10 @@ class Simulation:
             attempts=attempts,
             class_names=self.workload.class_names,
             memory=self.ledger.as_dict(),
-            meta=self._meta(float(steps["end"].max(initial=0.0))) | self._costs(steps) | self._refused(),
+            meta=self._meta(float(steps["end"].max(initial=0.0)))
+            | self._costs(steps)
+            | self._refused()
+            | speculation_counts(self.replicas),
         )
 
     def _requests(self, sent: records.Sent, num_prefill: int = 0) -> records.Columns:

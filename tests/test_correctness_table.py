@@ -78,6 +78,9 @@ CASES: dict[str, tuple[str, ...]] = {
         "test_traces::test_289_a_trace_without_times_needs_arrivals_beside_it",
         "test_correctness_clock::test_289_the_budget_is_tokens_not_blocks",
     ),
+    "aisimulate#289: acceptance counters that disagree with the tokens": (
+        "test_speculation::test_289_counters_add_up_to_the_tokens_given",
+    ),
     "inference-sim#1381: quadratic statistics": (
         "test_correctness_clock::test_1381_twice_the_requests_take_twice_the_work",
         "test_laws::test_work_is_linear",
@@ -184,7 +187,6 @@ CASES: dict[str, tuple[str, ...]] = {
 NOT_MODELLED_YET: dict[str, str] = {
     "inference-sim#930, #931, #962, #1510, #1511, #1512: latencies under disaggregation": "cluster.pools={}",
     "LLMServingSim: Q sent with K and V": "cluster.kv_link=1 GB/s",
-    "aisimulate#289: acceptance counters": "engine.speculative={num_tokens: 3}",
     "LLMServingSim#48, #50: tiers of storage are free": "engine.kv_offloading_size=10 GB",
     "llm-d-inference-sim#277, #441: adapters share KV": "engine.enable_lora=true",
     "inference-sim#994, #1109: scaling": "cluster.autoscaling={}",

@@ -443,7 +443,6 @@ def test_all_problems_are_told_at_once():
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("engine.speculative={num_tokens: 3}", "speculative decoding"),
         ("engine.preemption=swap", "swapping"),
     ],
 )

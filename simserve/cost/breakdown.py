@@ -35,7 +35,7 @@ def step_time_breakdown(forward: Forward, policy: GraphPolicy, steps: Mapping[st
     for first in range(0, len(steps["steps"]), _ROWS):
         rows = slice(first, first + _ROWS)
         counts.add(*(steps[name][rows].astype(np.int64) for name in _FIELDS))
-        busy += _busy_time(steps, rows)
+        busy += busy_time(steps, rows)
     groups = {group: to_seconds(each) for group, each in counts.ticks(policy).items()}
     gpu_time = float(steps["gpu_time"].sum())
     groups["attention_prefill"] = max(0.0, gpu_time - sum(groups.values())) if counts.mixed.any() else 0.0
@@ -43,7 +43,7 @@ def step_time_breakdown(forward: Forward, policy: GraphPolicy, steps: Mapping[st
     return groups
 
 
-def _busy_time(steps: Mapping[str, NDArray[Any]], rows: slice) -> float:
+def busy_time(steps: Mapping[str, NDArray[Any]], rows: slice) -> float:
     """Seconds in which replicas had a step under way, on the GPU or on the CPU. Asynchronous steps overlap: one begins
     where its predecessor on the same replica has ended, if it was decided before.
     """

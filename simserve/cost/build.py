@@ -5,19 +5,23 @@ from typing import TYPE_CHECKING, NamedTuple
 from simserve.cost.calibrated import CalibratedStepCost, is_calibrated_for
 from simserve.cost.collectives import CollectiveTime, all_gather, all_reduce
 from simserve.cost.device import Device
+from simserve.cost.drafter import drafter_of, drafter_shape
 from simserve.cost.forward import Forward, LaunchTicks
 from simserve.cost.launch import graph_policy
 from simserve.cost.modelled import HostTicks, ModelledStepCost
 from simserve.cost.pipeline import PipelineCost
 from simserve.cost.shape import Exchange, Sharding, forward_shape
+from simserve.cost.speculation import DrafterCost, SpeculativeCost
 from simserve.cost.stages import Hop, shape_of_stage
 from simserve.cost.step import ConstantStepCost, StepCost
 from simserve.cost.synced import SyncedStepCost
 from simserve.cost.tables import Tables, tables_of
+from simserve.cost.verification import VerificationGraphs
 from simserve.spec.errors import ScenarioError
 from simserve.spec.experts import ExpertParallelSpec
 from simserve.spec.hardware import AllReduceSpec, GpuSpec, HostSpec, LaunchSpec
 from simserve.spec.model import ModelSpec
+from simserve.spec.speculative import SpeculativeSpec
 from simserve.spec.ticks import to_ticks
 
 if TYPE_CHECKING:
@@ -48,7 +52,38 @@ def build_step_cost(scenario: "Scenario") -> StepCost:
         return CalibratedStepCost(calibrated, graphs=graphs)
     if level == "constant":
         return ConstantStepCost(_constant_ticks(scenario))
+    if scenario.engine.speculative is not None:
+        return _speculative_cost(scenario, scenario.engine.speculative)
     return modelled_step_cost(scenario)
+
+
+def _speculative_cost(scenario: "Scenario", spec: SpeculativeSpec) -> SpeculativeCost:
+    """Step cost of a replica that verifies drafts."""
+    engine, target = scenario.engine, modelled_step_cost(scenario)
+    mode = "none" if engine.enforce_eager else engine.cuda_graph.mode
+    graphs = VerificationGraphs(mode, engine.cuda_graph.capture_sizes, engine.max_num_seqs, spec.query_len)
+    drafter = drafter_of(spec, scenario.model)
+    if drafter is None:
+        return SpeculativeCost(target, graphs, None, spec.lookup_time_per_token)
+    layers = build_forward(
+        drafter,
+        scenario.cluster.gpu,
+        scenario.cluster.tensor_parallel,
+        measured=cost_level(scenario) == "kernels",
+        eager=engine.enforce_eager,
+        experts=scenario.cluster.expert_parallel if drafter.is_moe else None,
+    )
+    forward = Forward(drafter_shape(spec, layers.shape, drafter.hidden_size), layers.device, layers.launch)
+    return SpeculativeCost(
+        target,
+        graphs,
+        DrafterCost(
+            forward,
+            spec.num_speculative_tokens,
+            None if spec.is_eager else graphs,
+            reads_sampled=spec.method == "draft_model",
+        ),
+    )
 
 
 def _constant_ticks(scenario: "Scenario") -> int:
@@ -103,6 +138,8 @@ def cost_level(scenario: "Scenario") -> str:
 
 def _is_calibrated(scenario: "Scenario") -> bool:
     spec, ranks = scenario.cluster.gpu.calibrated, scenario.cluster.gpus_per_replica
+    if scenario.engine.speculative is not None:
+        return False  # no calibration holds steps that verify drafts
     return spec is not None and is_calibrated_for(spec, scenario.model, ranks, scenario.engine.block_size)
 
 
@@ -116,12 +153,15 @@ def _calibrated_otherwise(scenario: "Scenario") -> str:
 
 
 def _not_measured(scenario: "Scenario") -> list[str]:
-    """What the model needs and nobody measured on its GPU, in words."""
+    """What the model, and the drafter beside it, need and nobody measured on their GPU, in words."""
     model, gpu, ranks = scenario.model, scenario.cluster.gpu, scenario.cluster.tensor_parallel
     tables = _tables(gpu)
     if tables is None:
         return ["any kernel"]
-    return tables.missing(model, ranks, frozenset(gpu.peak_flops))
+    spec = scenario.engine.speculative
+    drafter = None if spec is None else drafter_of(spec, model)
+    models = [model] if drafter is None else [model, drafter]
+    return [what for each in models for what in tables.missing(each, ranks, frozenset(gpu.peak_flops))]
 
 
 def _tables(gpu: GpuSpec) -> Tables | None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from simserve.cost.activations import activation_bytes
+from simserve.cost.drafter import drafter_block_bytes, drafter_of, joint_parameters, shared_parameters
 from simserve.cost.kv_pool import KvGroups
 from simserve.cost.launch import GraphMode, GraphPolicy, graph_policy
 from simserve.cost.stages import model_of_stage, unheld_parameters
@@ -81,6 +82,7 @@ def _ledger_of_stage(scenario: "Scenario", stage: int) -> MemoryLedger:
     lines = _lines(scenario, model, stage)
     groups = KvGroups.of(model)
     block_bytes = groups.block_bytes(model, scenario.cluster.tensor_parallel, engine.block_size)
+    block_bytes += drafter_block_bytes(engine.speculative, model, scenario.cluster.tensor_parallel, engine.block_size)
     if engine.num_gpu_blocks is None:
         budget = int(total * engine.gpu_memory_utilization)
         _refuse_overfull(scenario, lines, budget)
@@ -117,7 +119,7 @@ def _lines(scenario: "Scenario", model: ModelSpec, stage: int) -> dict[str, int]
     tokens = engine.max_num_batched_tokens
     rows = min(engine.max_num_seqs, tokens)
     return {
-        "weights": round(_stage_weight_bytes(scenario, model, stage)),
+        "weights": round(_stage_weight_bytes(scenario, model, stage) + _drafter_weight_bytes(scenario)),
         "activations": activation_bytes(model, ranks, tokens=tokens, rows=rows, max_model_len=engine.max_model_len),
         "framework": round(gpu.framework_bytes + (gpu.communicator_bytes if cluster.gpus_per_replica > 1 else 0)),
         "cuda_graphs": graph_bytes(model.num_layers, _graphs(engine)),
@@ -131,6 +133,18 @@ def _stage_weight_bytes(scenario: "Scenario", model: ModelSpec, stage: int) -> f
     if whole.given_weight_bytes is not None:
         return weight_bytes(whole, ranks) * (model.num_parameters - elsewhere) / whole.num_parameters
     return weight_bytes(model, ranks) - elsewhere * bytes_per_element(model.activation_dtype) / ranks
+
+
+def _drafter_weight_bytes(scenario: "Scenario") -> float:
+    """Bytes of what a drafter holds beside its model on one GPU."""
+    spec, ranks = scenario.engine.speculative, scenario.cluster.tensor_parallel
+    drafter = None if spec is None else drafter_of(spec, scenario.model)
+    if spec is None or drafter is None:
+        return 0.0
+    act = bytes_per_element(drafter.activation_dtype)
+    return weight_bytes(drafter, ranks) + act * (
+        joint_parameters(spec, drafter) - shared_parameters(spec, drafter) / ranks
+    )
 
 
 def weight_bytes(model: ModelSpec, ranks: int) -> float:

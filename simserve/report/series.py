@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.report.metrics import FloatArray
-from simserve.report.tokens import token_blocks
+from simserve.report.tokens import output_tokens
 from simserve.spec.result import Result
 from simserve.spec.ticks import TICKS_PER_SECOND
 
@@ -74,9 +74,8 @@ def _tokens(result: Result, edges: FloatArray) -> FloatArray:
     """Output tokens that came in each stretch."""
     everyone = np.ones(result.requests["arrival"].size, np.bool_)
     counts = np.zeros(edges.size - 1)
-    for block in token_blocks(result, everyone):
-        some = block.tokens > 0
-        counts += _sum(block.time[some] / TICKS_PER_SECOND, block.tokens[some], edges)
+    for time, tokens in output_tokens(result, everyone):
+        counts += _sum(time / TICKS_PER_SECOND, tokens, edges)
     return counts
 
 

@@ -12,6 +12,7 @@ from simserve.report.metrics import LATENCIES, Columns, completed, engine_ttft
 from simserve.report.objective import Limit, Verdict, good_requests, judge
 from simserve.report.question import configured_load, objective_of, price_per_gpu_hour
 from simserve.report.saturation import saturation
+from simserve.report.speculation import num_later_tokens, speculation_keys
 from simserve.report.statistics import PERCENTILES, as_keys, statistics_of
 from simserve.report.tokens import BoolArray
 from simserve.report.trust import trust_line
@@ -59,6 +60,7 @@ def summarize(result: Result) -> Summary:
         "memory": dict(result.memory),
         "simulated_time": result.meta.get("duration"),
     }
+    summary |= speculation_keys(result.meta)
     summary |= {key: value for key, value in result.meta.items() if key not in summary}
     plain: Summary = _plain(summary | {"trust": trust_line(summary)})
     return plain
@@ -114,8 +116,8 @@ def _client_share(requests: Columns, done: BoolArray) -> float | None:
 def _latencies(result: Result, done: BoolArray) -> Summary:
     """vLLM's four latencies, then the engine's view of the first token."""
     gaps = gap_statistics(result, done, PERCENTILES)
-    later_tokens = int(np.maximum(result.requests["output_len"][done] - 1, 0).sum())
-    assert (gaps.count if gaps else 0) == later_tokens, "the step log and the requests disagree on the number of tokens"
+    counted = gaps.count if gaps else 0
+    assert counted == num_later_tokens(result, done), "the step log and the requests disagree on the number of tokens"
     plain = {name: _known(latency(result.requests)[done]) for name, latency in LATENCIES.items()}
     plain["engine_ttft"] = _known(engine_ttft(result)[done])
     statistics = {name: statistics_of(values) for name, values in plain.items()} | {"itl": gaps}

@@ -1,8 +1,9 @@
 """When each token came: the steps of a run turned back into token times and into the gaps between tokens.
 
-A request gets one token in every step from its first to its last, except between the two steps of each of its rows in
-`gaps`. So its tokens come in unbroken *stretches*, and how many requests get a token in a step is a count of the
-stretches that cover it: no list per request is ever made, and a run of any length passes through in blocks.
+A request gets a token (or several at once, where drafts are verified) in every step from its first to its last, except
+between the two steps of each of its rows in `gaps`. So its tokens come in unbroken *stretches*, and how many requests
+get a token in a step is a count of the stretches that cover it: no list per request is ever made, and a run of any
+length passes through in blocks.
 """
 
 from collections.abc import Iterator
@@ -140,6 +141,20 @@ def token_blocks(result: Result, chosen: BoolArray) -> Iterator[TokenBlock]:
         ends = np.sort(np.concatenate([requests["last_step"][ended], gaps["step_before"][broken_off]]))
         if begins.size:
             yield from _blocks(clock, begins, ends)
+
+
+def output_tokens(result: Result, chosen: BoolArray) -> Iterator[tuple[IntArray, IntArray]]:
+    """When output tokens came (ticks), and how many at each of these times, block by block.
+
+    Where steps verify drafts and give a request several tokens, the log knows them by step only: then all count, whoever
+    is chosen.
+    """
+    if "output_tokens" in result.steps:
+        yield as_ticks(result.steps["first_token_time"]), result.steps["output_tokens"].astype(np.int64)
+        return
+    for block in token_blocks(result, chosen):
+        some = block.tokens > 0
+        yield block.time[some], block.tokens[some]
 
 
 def _blocks(clock: StepClock, begins: IntArray, ends: IntArray) -> Iterator[TokenBlock]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from simserve.report.attempts import when_gone
 from simserve.report.metrics import Columns
-from simserve.report.tokens import BoolArray, as_ticks, first_replica, token_blocks, token_times
+from simserve.report.tokens import BoolArray, as_ticks, first_replica, output_tokens, token_times
 from simserve.spec.result import STATUSES, UNFINISHED, Result
 from simserve.spec.ticks import TICKS_PER_SECOND, to_ticks
 
@@ -56,16 +56,19 @@ def status_counts(requests: Columns, measured: BoolArray) -> dict[str, int]:
 
 
 def peak_output_rate(result: Result, chosen: BoolArray, start: float) -> float:
-    """Most tokens that came in one second, counted in seconds from `start` as `vllm bench serve` does."""
+    """Most tokens that came in one second, counted in seconds from `start` as `vllm bench serve` does; where several
+    tokens of a request come at once, it counts one, and we all.
+    """
     rows = np.flatnonzero(chosen & (result.requests["first_step"] >= 0))
     if rows.size == 0:
         return 0.0
     shift = _delivery(result, int(rows[0])) - to_ticks(start)
     seconds = int((np.nanmax(result.requests["finish"][rows]) - start) // 1) + 2
     tokens = np.zeros(seconds, np.int64)
-    for block in token_blocks(result, chosen):
-        some = block.tokens > 0
-        found = np.bincount((block.time[some] + shift) // TICKS_PER_SECOND, weights=block.tokens[some])
+    for time, count in output_tokens(result, chosen):
+        second = (time + shift) // TICKS_PER_SECOND
+        inside = (second >= 0) & (second < seconds)
+        found = np.bincount(second[inside], weights=count[inside])
         tokens[: found.size] += found.astype(np.int64)
     return float(tokens.max())
 

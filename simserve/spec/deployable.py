@@ -11,6 +11,7 @@ from simserve.spec.model import ModelSpec
 from simserve.spec.policies import policy_problems
 from simserve.spec.pools import POOLS
 from simserve.spec.run import CostSpec, RunSpec
+from simserve.spec.speculative import speculative_problems
 
 Problem = tuple[str, str]
 """Key path and what is wrong there, with the remedy."""
@@ -45,6 +46,7 @@ def _problems_of_engine(
     yield from _lengths(model, engine)
     yield from _batch(engine)
     yield from policy_problems(engine)
+    yield from speculative_problems(model, cluster, engine, cost, run)
     if engine.enforce_eager and engine.cuda_graph.mode != "none":
         yield "engine.cuda_graph.mode", "would be ignored under enforce_eager: true; state one of them"
     if engine.host_sync != "none":
@@ -75,6 +77,8 @@ def _pools(cluster: ClusterSpec, run: RunSpec) -> Iterator[Problem]:
         if one != other:
             yield f"cluster.pools.decode.engine.{key}", f"{other} is not {one}, that of the prefill pool: {why}"
     for name, engine in (("prefill", prefill), ("decode", decode)):
+        if engine.speculative is not None:
+            yield f"cluster.pools.{name}.engine.speculative", "is not modelled with pools yet; leave it out"
         for key, only in (("scheduler", "vllm_v1"), ("kv_allocation", "paged"), ("preemption", "recompute")):
             if (value := getattr(engine, key)) != only:
                 yield f"cluster.pools.{name}.engine.{key}", f"{value} is not modelled with pools yet; use {only}"

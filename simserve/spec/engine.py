@@ -11,6 +11,7 @@ from simserve.spec.hardware import GpuSpec
 from simserve.spec.model import ModelSpec
 from simserve.spec.policies import StaticBatchingSpec, fill_policies
 from simserve.spec.quantities import Count, PositiveCount, PositiveShare, Share, parse_count
+from simserve.spec.speculative import SpeculativeSpec, fill_speculative, query_len_of
 from simserve.spec.strict import Strict
 
 _BATCH_DEFAULTS = {"xlarge": (16384, 1024), "large": (8192, 1024), "standard": (2048, 256)}
@@ -41,7 +42,6 @@ class EngineSpec(Strict):
     """One replica's engine, every default resolved."""
 
     NOT_MODELLED: ClassVar = {
-        "speculative": "speculative decoding",
         "preemption=swap": "preemption by swapping",
     }
 
@@ -75,6 +75,7 @@ class EngineSpec(Strict):
     kv_allocation: Literal["paged", "contiguous"] = "paged"
     """`contiguous` reserves `max_model_len` tokens for each request, as engines did before PagedAttention."""
     preemption: Literal["recompute"] = "recompute"
+    speculative: SpeculativeSpec | None = None
 
 
 def fill_engine(stated: Mapping[str, Any], model: ModelSpec, gpu: GpuSpec, stages: int = 1) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def fill_engine(stated: Mapping[str, Any], model: ModelSpec, gpu: GpuSpec, stage
     Source: vLLM 0.32, engine/arg_utils.py (defaults by GPU class, then adjusted to the model's length and to chunking).
     """
     settings = {key: value for key, value in stated.items() if value is not None}
-    settings = fill_policies(settings) | settings
+    settings = fill_policies(settings) | fill_speculative(settings) | settings
     model_len = _whole(settings.setdefault("max_model_len", model.max_position_embeddings))
     tokens, seqs = _BATCH_DEFAULTS[gpu.vllm_class]
     if "max_num_batched_tokens" not in settings:
@@ -104,8 +105,10 @@ def _fill_graph(settings: Mapping[str, Any], gpu: GpuSpec) -> dict[str, Any]:
         graph.setdefault("mode", "none")
     limit = _LARGEST_GRAPH_BLACKWELL if gpu.is_datacenter_blackwell else _LARGEST_GRAPH
     seqs, tokens = _whole(settings["max_num_seqs"]), _whole(settings["max_num_batched_tokens"])
-    largest = min(limit, 2 * seqs, tokens)
-    sizes = {*capture_sizes(largest), *(full for full in (seqs, tokens) if full <= largest)}
+    query_len = query_len_of(settings)
+    largest = min(limit, 2 * seqs * query_len, tokens)
+    decodes = (query_len * count for count in (*capture_sizes(min(seqs, limit)), min(seqs, limit)))
+    sizes = {*capture_sizes(largest), *(full for full in (*decodes, tokens) if full <= largest)}
     graph.setdefault("capture_sizes", () if graph.get("mode") == "none" else tuple(sorted(sizes)))
     return graph
 
@@ -120,6 +123,7 @@ def _whole(value: object) -> int:
 def capture_sizes(largest: int) -> tuple[int, ...]:
     """Token counts up to `largest` that vLLM 0.32 captures: 1, 2, 4, multiples of 8 below 256, of 16 from there on.
 
-    By default it captures a full batch too, of `max_num_seqs` or of `max_num_batched_tokens`, if that is not larger.
+    By default it captures a full batch too, of `max_num_seqs` or of `max_num_batched_tokens`, if that is not larger;
+    where decodes verify drafts, so many tokens each, as many of them as in these sizes.
     """
     return tuple(size for size in (1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16)) if size <= largest)

@@ -1,0 +1,151 @@
+"""What a step of speculative decoding costs: the model verifies drafts, then a drafter proposes the next ones.
+
+As vLLM 0.32 runs it (v1/worker/gpu/spec_decode): the drafter first passes over all tokens of the step, prompts
+included, to write its own KV and to propose the first draft, then once for each further draft over one token a request.
+A draft model of its own reads one token more of each request. lm_head and sampler of the model run on every verified
+token. N-grams are looked up on the CPU once the tokens are known.
+
+What is not known when a step begins, how many drafts are rejected in it, does not change its time here: the drafter's
+later passes read as much KV as if all were right.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simserve.cost.breakdown import busy_time
+from simserve.cost.extrapolation import extrapolated_steps
+from simserve.cost.forward import Forward
+from simserve.cost.launch import GraphMode
+from simserve.cost.modelled import ModelledStepCost
+from simserve.cost.passes import PassCost, PassTime
+from simserve.cost.step import DecodeCost, StepTime
+from simserve.cost.verification import Batch, BatchAttention, Chunk, VerificationGraphs
+from simserve.spec.ticks import TICKS_PER_SECOND, to_seconds
+
+
+class DrafterCost:
+    """Time in which a drafter proposes drafts for all requests of a step.
+
+    `reads_sampled`: it is a model of its own, which reads the token just sampled beside those of the step. `graphs`:
+    None where it runs without.
+    """
+
+    def __init__(
+        self, forward: Forward, num_drafts: int, graphs: VerificationGraphs | None, *, reads_sampled: bool
+    ) -> None:
+        self._pass = PassCost(forward, whole_graphs=True)
+        self._attention = BatchAttention(forward)
+        self._num_drafts = num_drafts
+        self._graphs = graphs
+        self._reads_sampled = reads_sampled
+
+    def time(self, batch: Batch, step: tuple[GraphMode, int]) -> PassTime:
+        """All passes after a step in this graph mode over so many rows."""
+        seen = batch.one_more_each() if self._reads_sampled else batch
+        mode, rows = (GraphMode.NONE, seen.tokens) if self._graphs is None or self._reads_sampled else step
+        time = self._pass.time(mode, rows, batch.num_requests, self._attention(seen))
+        for draft in range(1, self._num_drafts):
+            context = seen.all_context + draft * batch.num_requests
+            time = time.then(self._next_draft(batch.num_requests, context))
+        return time
+
+    def _next_draft(self, num_requests: int, context: int) -> PassTime:
+        mode, rows = (GraphMode.NONE, num_requests) if self._graphs is None else self._graphs.of_drafts(num_requests)
+        return self._pass.time(mode, rows, num_requests, self._attention.decodes(num_requests, context))
+
+
+class SpeculativeCost:
+    """A `StepCost` whose steps verify drafts: the first `num_decodes` of the `chunks` that it is asked for are
+    verifications, of a request's last token and its drafts.
+
+    It remembers what its steps were made of, as the step log does not tell. `lookup`: seconds for each token of text in
+    which a match is looked for.
+    """
+
+    def __init__(
+        self,
+        target: ModelledStepCost,
+        graphs: VerificationGraphs,
+        drafter: DrafterCost | None,
+        lookup: float = 0.0,
+    ) -> None:
+        self._host = host = target.host
+        self.update = host.after
+        self._plain = target
+        self._target = PassCost(target.forward)
+        self._attention = BatchAttention(target.forward)
+        self._graphs = graphs
+        self._drafter = drafter
+        self._lookup = lookup * TICKS_PER_SECOND
+        self._body_rows: Counter[int] = Counter()
+        self._head_rows: Counter[int] = Counter()
+        self._others: defaultdict[str, int] = defaultdict(int)
+
+    def decode(self, num_decodes: int) -> DecodeCost:
+        """Cost of a step of `num_decodes` decodes without drafts, in an engine that proposes none."""
+        return self._plain.decode(num_decodes)
+
+    def step(self, chunks: Sequence[Chunk], num_decodes: int, context: int, num_sampled: int) -> StepTime:
+        """Cost of any step; see `ticks`."""
+        return StepTime(*self.ticks(chunks, num_decodes, context, num_sampled))
+
+    def ticks(
+        self,
+        chunks: Sequence[Chunk],
+        num_decodes: int,
+        context: int,  # noqa: ARG002 (in the chunks)
+        num_sampled: int,  # noqa: ARG002 (every verified token, and one of each prompt)
+    ) -> tuple[int, int, int, int]:
+        """`StepCost.ticks` of a step whose first `num_decodes` chunks are verifications."""
+        batch = Batch.of(chunks[:num_decodes], chunks[num_decodes:])
+        mode, rows = self._graphs.of_step(batch)
+        attention = self._attention(batch)
+        sampled = batch.queries + len(batch.prompts)
+        time = self._target.time(mode, rows, sampled, attention)
+        self._note(batch, rows, sampled, attention)
+        if self._drafter is not None:
+            drafts = self._drafter.time(batch, (mode, rows))
+            self._others["drafts"] += drafts.gpu
+            time = time.then(drafts)
+        cpu, gpu, end = time.after(self._host.before + self._host.per_sequence * batch.num_requests)
+        lookup = round(self._lookup * batch.all_context)
+        return cpu + lookup + self._host.after, gpu, end + lookup, 0 if mode is GraphMode.NONE else rows
+
+    def _note(self, batch: Batch, rows: int, sampled: int, attention: tuple[int, int]) -> None:
+        self._body_rows[rows] += 1
+        self._head_rows[sampled] += 1
+        whole = self._attention.all_layers(attention)
+        alone = self._attention.all_layers(self._attention(batch._replace(prompts=()))) if batch.prompts else whole
+        verified = min(alone, whole)
+        self._others["attention_decode"] += verified
+        self._others["attention_prefill"] += whole - verified
+
+    def breakdown(self, steps: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+        """Seconds of each group of operators over all steps so far, `drafts` being all of the drafter's; `host` is the
+        time of the log in which the GPU waited for it.
+        """
+        ticks = defaultdict(int, self._others)
+        forward = self._plain.forward
+        rows, times = _counted(self._body_rows)
+        for operator, each in forward.body_ticks(rows).items():
+            ticks[operator.group] += forward.operators[operator] * int(each @ times)
+        rows, times = _counted(self._head_rows)
+        for operator, each in forward.head_ticks(rows).items():
+            ticks[operator.group] += int(each @ times)
+        busy = busy_time(steps, slice(0, len(steps["steps"])))
+        host = max(0.0, busy - float(steps["gpu_time"].sum()))
+        return {group: to_seconds(each) for group, each in ticks.items()} | {"host": host}
+
+    def extrapolated_steps(self, steps: Mapping[str, NDArray[Any]]) -> int:
+        """Steps of a log in which the model lies beyond what was measured."""
+        tokens = steps["prefill_tokens"] + steps["draft_tokens"]
+        return extrapolated_steps(self._plain.forward, {**steps, "prefill_tokens": tokens})
+
+
+def _counted(counter: Counter[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Row counts, and how many steps had each."""
+    return np.array(list(counter), dtype=np.int64), np.array(list(counter.values()), dtype=np.int64)
