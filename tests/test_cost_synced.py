@@ -102,6 +102,10 @@ def test_without_waits_nothing_is_another_cost() -> None:
         ("engine.async_scheduling=true", "set engine.async_scheduling: false"),
         ("cluster.pipeline_parallel=2", "set cluster.pipeline_parallel: 1"),
         ("cost.constant_step=10 ms", "would be ignored"),
+        (
+            "engine.speculative={method: ngram, num_speculative_tokens: 3, acceptance: 0.5}",
+            "leave engine.speculative out",
+        ),
     ],
 )
 def test_what_cannot_wait_is_refused(override: str, remedy: str) -> None:

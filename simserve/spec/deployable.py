@@ -92,6 +92,8 @@ def _host_sync(cluster: ClusterSpec, engine: EngineSpec, cost: CostSpec) -> Iter
         yield key, "no step is prepared while the CPU waits inside another: set engine.async_scheduling: false"
     if cluster.pipeline_parallel > 1:
         yield key, "waits inside pipeline stages are not modelled yet; set cluster.pipeline_parallel: 1"
+    if engine.speculative is not None:
+        yield key, "waits beside speculative decoding are not modelled yet; leave engine.speculative out"
     if cost.constant_step is not None or (cluster.gpu.calibrated is not None and cost.level in {"auto", "calibrated"}):
         yield key, "would be ignored: constant and calibrated step times know no kernels; use cost.level: datasheet"
 
