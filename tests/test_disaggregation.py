@@ -14,10 +14,15 @@ from served import ASYNC, CONSTANT, SYNC
 from single_steps import ticks
 
 from simserve.cost import build_step_cost
+from simserve.planning.capacity import find_capacity
+from simserve.planning.executor import open_executor
+from simserve.planning.fleet import find_fleet
 from simserve.report.itl import pooled_gaps
 from simserve.report.metrics import engine_ttft
+from simserve.report.question import question_facts
 from simserve.report.series import series
 from simserve.report.summary import summarize
+from simserve.report.table import benchmark_table
 from simserve.simulation import simulate
 from simserve.spec.result import COMPLETED, Result
 from simserve.spec.ticks import TICKS_PER_SECOND, to_ticks
@@ -342,3 +347,51 @@ def test_the_price_is_that_of_all_gpus() -> None:
     rate = summary["output_throughput"]
     assert summary["cost_per_million_output_tokens"] == pytest.approx(8 * 2.5 / 3600 / rate * 1e6)
     assert question.with_overrides(["cluster.replicas=3"]).cluster.num_gpus == 24
+
+
+def test_transfers_are_in_the_summary_and_in_the_table() -> None:
+    link = "cluster.kv_link={bandwidth: 5 GB/s, latency: 1 ms}"
+    summary = summarize(simulate(pooled(*ALONE, "workload.input=1600", link)))
+    took = 1600 * LLAMA_KV / 5e9 * 1e3 + 1
+    assert summary["mean_kv_transfer_ms"] == pytest.approx(took)
+    assert summary["n_kv_transfer"] == 5
+    assert summary["mean_kv_transfer_bytes"] == 1600 * LLAMA_KV
+    table = benchmark_table(summary)
+    assert f"Mean KV transfer (ms):                   {took:.2f}" in table
+    assert "KV sent per request (MB):                209.72" in table
+    fleet = question_facts(pooled(link, "cluster.pools.decode.replicas=2"), summary)["Fleet"]
+    of_one = "of 1 x h100-sxm-80gb"
+    assert fleet == f"1 prefill replica {of_one}, 2 decode replicas {of_one}; KV over 5 GB/s a replica"
+
+
+def test_kv_usage_is_that_of_each_replicas_own_blocks() -> None:
+    """A prompt of 64 tokens holds 4 of 40 blocks in one pool, 5 of 80 (its first token, too) in the other."""
+    sizes = "cluster.pools={prefill: {engine: {num_gpu_blocks: 41}}, decode: {engine: {num_gpu_blocks: 81}}}"
+    summary = summarize(serve_pooled([(0, 64, 3)], "engine={max_model_len: 640, max_num_seqs: 8}", sizes))
+    assert summary["kv_cache_usage_peak"] == pytest.approx(4 / 40)
+    assert summary["pools"]["prefill"] == {"replicas": 1, "num_gpus": 1, "num_gpu_blocks": 41}
+    assert summary["pools"]["decode"]["num_gpu_blocks"] == 81
+
+
+def test_a_queue_between_the_pools_is_a_queue() -> None:
+    """All prompts are computed at once, and wait for a decode replica that holds one answer at a time."""
+    pools = "cluster.pools={prefill: {}, decode: {engine: {num_gpu_blocks: 65}}}"
+    engine = "engine={max_model_len: 1024, max_num_seqs: 64, num_gpu_blocks: 6500}"
+    summary = summarize(serve_pooled([(0, 640, 100)] * 20, engine, pools))
+    assert summary["p99_ttft_ms"] is None
+    assert summary["p95_ttft_ms"] < 100
+    assert summary["saturation"] == "backlogged"
+
+
+def test_capacity_and_fleet_of_pools_are_counted_in_sets_of_both() -> None:
+    """One set of two prefill and one decode replica is 3 GPUs; a larger fleet has as many more of both."""
+    question = pooled(
+        *("slo={ttft: 300 ms, tpot: 20 ms}", "workload.num_requests=200", "workload.input=2000", "workload.output=20"),
+        "cluster.pools={prefill: {replicas: 2}, decode: {}}",
+    )
+    with open_executor(1) as executor:
+        found = find_capacity(question, 1, executor)
+        fleet = find_fleet(question, 2.5 * found.interval.mean, found, executor)
+    assert found.interval.mean > 10
+    assert fleet.replicas in (2, 3, 4)
+    assert fleet.num_gpus == 3 * fleet.replicas

@@ -12,6 +12,7 @@ from simserve.cli.console import fail, print_json, progress_bar
 if TYPE_CHECKING:
     from simserve.planning.capacity import Capacity
     from simserve.planning.fleet import Fleet
+    from simserve.spec.cluster import ClusterSpec
     from simserve.spec.scenario import Scenario
 
 
@@ -94,7 +95,7 @@ def _lines(scenario: "Scenario", found: "Capacity", fleet: "Fleet | None") -> It
     from simserve.planning.trial import describe
 
     cluster, interval, unit = scenario.cluster, found.interval, found.load.unit
-    yield "Capacity", f"{interval.mean:.3g} {unit}: {scenario.name}, {_fleet_words(cluster.replicas, cluster.num_gpus)}"
+    yield "Capacity", f"{interval.mean:.3g} {unit}: {scenario.name}, {_fleet_words(cluster, cluster.replicas)}"
     if len(found.seeds) > 1:
         seeds = f"95 % interval over {len(found.seeds)} seeds"
         yield "", f"{interval.low:.3g} to {interval.high:.3g} ({seeds}, each searched to {PRECISION:.0%})"
@@ -109,15 +110,16 @@ def _lines(scenario: "Scenario", found: "Capacity", fleet: "Fleet | None") -> It
     if "price_per_gpu_hour" in found.measures:
         yield "Price", _price_words(found.measures)
     if fleet is not None:
-        yield "Fleet", f"{_fleet_words(fleet.replicas, fleet.num_gpus)} for {fleet.target:g} {unit}"
+        yield "Fleet", f"{_fleet_words(cluster, fleet.replicas)} for {fleet.target:g} {unit}"
         if "price_per_gpu_hour" in fleet.measures:
             per_hour = fleet.num_gpus * fleet.measures["price_per_gpu_hour"]
             yield "", f"${per_hour:.2f} an hour; {_price_words(fleet.measures)}"
 
 
-def _fleet_words(replicas: int, gpus: int) -> str:
-    words = f"{replicas} replica{'s' * (replicas > 1)}"
-    return words if gpus == replicas else f"{words} of {gpus // replicas} GPUs"
+def _fleet_words(cluster: "ClusterSpec", replicas: int) -> str:
+    gpus, plural = cluster.gpus_per_replica, "s" * (replicas > 1)
+    words = f"{replicas} replica{plural}" if cluster.pools is None else f"{replicas} set{plural} of both pools"
+    return words if gpus == 1 else f"{words} of {gpus} GPUs"
 
 
 def _resource_words(resource: str, waiting: Mapping[str, float]) -> str:

@@ -56,12 +56,15 @@ def find_bottleneck(result: Result, condition: str) -> Bottleneck:
 
 def waiting_shares(result: Result) -> dict[str, float]:
     """Share of busy time in which requests waited, by what stood in their way."""
-    steps, engine = result.steps, result.scenario.engine
+    steps = result.steps
     busy = busy_time(steps)
     blocked = steps["waiting"] > 0
-    seats = blocked & (steps["running"] >= min(engine.max_num_seqs, engine.max_num_active_seqs))
+    members, which = _engines(result)
+    most_running = np.array([min(each.engine.max_num_seqs, each.engine.max_num_active_seqs) for each in members])
+    most_tokens = np.array([each.engine.max_num_batched_tokens for each in members])
+    seats = blocked & (steps["running"] >= most_running[which])
     tokens = steps["prefill_tokens"] + steps["decodes"]
-    budget = blocked & ~seats & (tokens >= engine.max_num_batched_tokens)
+    budget = blocked & ~seats & (tokens >= most_tokens[which])
     kv = blocked & ~seats & ~budget
     total = busy.sum() or 1.0
     return {
@@ -78,11 +81,23 @@ def step_time_shares(result: Result) -> dict[str, float]:
         return {"constant_step": 1.0}
     gpu = min(1.0, float(steps["gpu_time"].sum()) / total)
     bounds: dict[str, float] = {}
+    members, which = _engines(result)
     for row in _spread(np.cumsum(steps["gpu_time"])):
-        for bound, time in _bounds_of(result.scenario, {name: column[row] for name, column in steps.items()}).items():
+        engine = members[which[row]]
+        for bound, time in _bounds_of(engine, {name: column[row] for name, column in steps.items()}).items():
             bounds[bound] = bounds.get(bound, 0.0) + time
     whole = sum(bounds.values()) or 1.0
     return {"host": 1 - gpu} | {bound: gpu * time / whole for bound, time in sorted(bounds.items())}
+
+
+def _engines(result: Result) -> tuple[list[Scenario], NDArray[np.int64]]:
+    """The question to each kind of replica, and for each row of the log which of them ran it."""
+    scenario, replica = result.scenario, result.steps["replica"]
+    pools = scenario.cluster.pools
+    if pools is None:
+        return [scenario], np.zeros(len(replica), np.int64)
+    members = [scenario.of_pool(pool) for pool in (pools.prefill, pools.decode)]
+    return members, (replica >= members[0].cluster.replicas).astype(np.int64)
 
 
 def _spread(cumulative: NDArray[Any]) -> list[int]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from simserve.report.counted import counted_by
+from simserve.report.pools import fleet_words
 from simserve.report.text import count, limit_ms, number
 from simserve.spec.scenario import Scenario
 from simserve.spec.slo import SloSpec
@@ -68,7 +69,8 @@ def question_facts(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, 
     return {
         "Model": f"{model.name}: {model.num_parameters / 1e9:.1f} B parameters,"
         f" weights {model.weight_dtype}, KV {model.kv_dtype}",
-        "Fleet": f"{replicas} of {cluster.gpus_per_replica} x {cluster.gpu.name}{stages}{router}",
+        "Fleet": fleet_words(cluster)
+        or f"{replicas} of {cluster.gpus_per_replica} x {cluster.gpu.name}{stages}{router}",
         "Requests": f"{_arrivals(scenario)}; {count(summary['num_prompts'])} counted",
         "Lengths": _lengths(summary) + _counted(summary),
         "Engine": f"{engine.scheduler}; at most {count(engine.max_num_seqs)} sequences,"

@@ -3,6 +3,7 @@
 import numpy as np
 
 from simserve.report.metrics import Columns, FloatArray, tpot, ttft
+from simserve.report.pools import waits_for_blocks
 from simserve.report.tokens import BoolArray
 from simserve.spec.result import COMPLETED, REJECTED
 
@@ -59,7 +60,9 @@ def _unhindered(requests: Columns, done: BoolArray) -> float:
 
 
 def _mean_waiting(requests: Columns, measured: BoolArray, gone: FloatArray, start: float, end: float) -> float:
-    """Mean over time of the number of requests that have arrived and not yet been scheduled."""
+    """Mean over time of the number of requests that have arrived and not yet been scheduled; between pools, that have
+    their first token and no blocks yet where they go on.
+    """
     if end <= start:
         return 0.0
     rows = measured & (requests["status"] != REJECTED)
@@ -67,4 +70,8 @@ def _mean_waiting(requests: Columns, measured: BoolArray, gone: FloatArray, star
         np.isnan(requests["scheduled"]), np.nan_to_num(gone, nan=np.inf), requests["scheduled"]
     )[rows]
     waited = np.minimum(left, end) - np.maximum(requests["arrival"][rows], start)
-    return float(np.maximum(waited, 0.0).sum() / (end - start))
+    total = np.maximum(waited, 0.0).sum()
+    if (again := waits_for_blocks(requests)) is not None:
+        came, went = again
+        total += np.nansum(np.maximum(np.minimum(went, end) - np.maximum(came, start), 0.0)[rows])
+    return float(total / (end - start))

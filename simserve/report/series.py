@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.report.metrics import FloatArray
+from simserve.report.pools import usable_blocks
 from simserve.report.tokens import output_tokens
 from simserve.spec.result import Result
 from simserve.spec.ticks import TICKS_PER_SECOND
@@ -39,10 +40,10 @@ def series(result: Result, stretches: int = 300) -> Series | None:
     edges = np.linspace(begin, float(steps["end"].max()), stretches + 1)
     width = edges[1] - edges[0]
     replicas = np.unique(steps["replica"])
-    blocks = result.meta.get("num_gpu_blocks")
+    usable = usable_blocks(result.meta, steps["replica"])
     usage = None
-    if isinstance(blocks, int) and blocks > 1:
-        usage = _mean(steps, 1 - steps["free_blocks"] / (blocks - 1), edges) / replicas.size
+    if usable is not None:
+        usage = _mean(steps, 1 - steps["free_blocks"] / usable, edges) / replicas.size
     preempted = steps["preemptions"] > 0
     return Series(
         edges=edges,

@@ -10,6 +10,7 @@ from simserve.report.itl import gap_statistics
 from simserve.report.kv_waste import kv_waste
 from simserve.report.metrics import LATENCIES, Columns, completed, engine_ttft
 from simserve.report.objective import Limit, Verdict, good_requests, judge
+from simserve.report.pools import transfer_keys, usable_blocks
 from simserve.report.question import configured_load, objective_of, price_per_gpu_hour
 from simserve.report.saturation import saturation
 from simserve.report.speculation import num_later_tokens, speculation_keys
@@ -38,12 +39,13 @@ def summarize(result: Result) -> Summary:
     verdicts = judge(result, window)
     summary = _identity(result, window) | _benchmark(result, window, done, verdicts) | _latencies(result, done)
     summary |= _engine(result, window, done) | _efficiency(result, summary) | _objectives(verdicts)
+    summary |= transfer_keys(requests, done)
     summary |= {
         "saturation": saturation(
             requests,
             window.measured,
             window.end,
-            result.scenario.cluster.replicas,
+            result.scenario.cluster.num_engines,
             gone=when_gone(requests, result.attempts),
         ),
         "statuses": status_counts(requests, window.measured),
@@ -149,10 +151,10 @@ def _engine(result: Result, window: Window, done: BoolArray) -> Summary:
 def _kv_peak(steps: Columns, meta: Mapping[str, object]) -> float | None:
     """Largest share of a replica's KV blocks in use after any step, as `vllm:kv_cache_usage_perc` counts it: block 0
     is vLLM's own and cached blocks that nobody holds are free."""
-    blocks = meta.get("num_gpu_blocks")
-    if not isinstance(blocks, int) or blocks < 2 or steps["free_blocks"].size == 0:
+    usable = usable_blocks(meta, steps["replica"])
+    if usable is None or steps["free_blocks"].size == 0:
         return None
-    return 1 - int(steps["free_blocks"].min()) / (blocks - 1)
+    return 1 - float(np.min(steps["free_blocks"] / usable))
 
 
 def _kv_waste(result: Result, done: BoolArray) -> float | None:

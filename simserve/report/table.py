@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from simserve.report.counted import counted_by
+from simserve.report.pools import transfer_lines
 from simserve.report.speculation import speculation_lines
 
 WIDTH = 50
@@ -53,6 +54,9 @@ def _vllm_lines(summary: Mapping[str, Any], percentiles: Sequence[int]) -> Itera
         yield _line(f"Median {name} (ms):", summary[f"median_{key}_ms"])
         for percentile in percentiles:
             yield _line(f"P{percentile} {name} (ms):", summary[f"p{percentile}_{key}_ms"])
+    if lines := list(transfer_lines(summary)):
+        yield _title("Transfer between Pools", "-")
+        yield from (_line(label, value) for label, value in lines)
     if lines := list(speculation_lines(summary)):
         yield _title("Speculative Decoding", "-")
         yield from (_line(label, value) for label, value in lines)
