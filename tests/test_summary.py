@@ -172,6 +172,7 @@ def test_one_class_has_no_table_of_classes() -> None:
 
 def test_trust_line_says_level_extrapolation_error_and_extensions() -> None:
     meta = {"cost_level": "kernels", "extrapolated_steps": 30, "total_steps": 1000, "extensions": ["swap"]}
+    meta |= {"measured_error": None}
     trust = summary(5, meta=meta)["trust"]
     assert trust.startswith(
         "cost level kernels, step times from measured operators; 3.0 % of steps beyond the measured"
@@ -181,7 +182,10 @@ def test_trust_line_says_level_extrapolation_error_and_extensions() -> None:
     assert (
         summary(5, meta={"cost_level": "constant"})["trust"] == "cost level constant, every step takes the stated time"
     )
-    assert "p95 within 8 %" in summary(5, meta=meta | {"measured_error": "p95 within 8 %"})["trust"]
+    known = {"of": "gpu", "errors": {"mean TPOT": {"median_abs": 0.0433, "runs": 31}}}
+    measured = summary(5, meta=meta | {"measured_error": known})
+    assert "error measured: mean TPOT 4.3 %, median of 31 runs of this GPU" in measured["trust"]
+    assert measured["measured_error"] == known
 
 
 def test_a_lost_token_is_a_broken_invariant() -> None:

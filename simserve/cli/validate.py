@@ -25,6 +25,10 @@ def table(
         bool,
         typer.Option("--left-out", help="Simulate again with host times from other GPUs, models and TP than a row's."),
     ] = False,
+    errors: Annotated[
+        Path | None,
+        typer.Option("--errors", metavar="FILE", help="Write the median errors by GPU and model that runs then state."),
+    ] = None,
     workers: Workers = None,
 ) -> None:
     """Simulate every run of a table and print predicted against measured.
@@ -34,10 +38,12 @@ def table(
     Example: simserve validate table runs.csv --tier A --json errors.json --plot errors
     """
     from simserve.planning.executor import default_workers, open_executor
+    from simserve.spec.measured_error import FILE
+    from simserve.validation.error_file import write_errors
     from simserve.validation.printing import print_left_out, print_report, save_pictures
     from simserve.validation.table import chosen_rows, left_out_table, validate_table, write_json
 
-    for path in (json, plot):
+    for path in (json, plot, errors):
         if path is not None and not path.absolute().parent.is_dir():
             fail(f"{path}: there is no folder {path.absolute().parent}")
     rows = chosen_rows(runs, tier, limit)
@@ -53,6 +59,9 @@ def table(
     if json is not None:
         write_json(report, json)
         say(f"wrote {json}")
+    if errors is not None:
+        lines = write_errors((again or report).errors, errors)
+        say(f"wrote {errors}: {lines} medians; as hardware_profiles/{FILE} every run states them")
     if plot is not None:
         stem = plot.with_suffix("") if plot.suffix in {".svg", ".png"} else plot
         for path in save_pictures(report, stem):

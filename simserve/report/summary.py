@@ -18,6 +18,7 @@ from simserve.report.statistics import PERCENTILES, as_keys, statistics_of
 from simserve.report.tokens import BoolArray
 from simserve.report.trust import trust_line
 from simserve.report.window import Window, hit_rate, peak_concurrency, peak_output_rate, status_counts
+from simserve.spec.measured_error import measured_error
 from simserve.spec.result import Result
 
 Summary = dict[str, Any]
@@ -61,6 +62,7 @@ def summarize(result: Result) -> Summary:
         "classes": _classes(result, window, done),
         "memory": dict(result.memory),
         "simulated_time": result.meta.get("duration"),
+        "measured_error": _measured_error(result),
     }
     summary |= speculation_keys(result.meta)
     summary |= {key: value for key, value in result.meta.items() if key not in summary}
@@ -104,6 +106,14 @@ def _benchmark(result: Result, window: Window, done: BoolArray, verdicts: Sequen
         "max_concurrent_requests": peak_concurrency(requests, done, window.start),
         "rtfx": 0.0,
     }
+
+
+def _measured_error(result: Result) -> dict[str, Any] | None:
+    """Known errors of runs like this one, as they were known when it was made."""
+    if "measured_error" in result.meta:
+        known: Any = result.meta["measured_error"]
+        return known if isinstance(known, dict) else None
+    return measured_error(result.scenario, str(result.meta.get("cost_level")))
 
 
 def _client_share(requests: Columns, done: BoolArray) -> float | None:

@@ -20,7 +20,29 @@ def trust_line(summary: Mapping[str, Any]) -> str:
     if level != "constant":
         if steps and beyond is not None:
             parts.append(f"{100 * beyond / steps:.1f} % of steps beyond the measured range")
-        parts.append(str(summary.get("measured_error") or "error not measured for this level and GPU"))
+        parts.append(_known_error(summary.get("measured_error")))
     if extensions := summary.get("extensions"):
         parts.append(f"not in vLLM: {', '.join(extensions)}")
     return "; ".join(parts)
+
+
+def _known_error(known: Mapping[str, Any] | None) -> str:
+    """How far runs like this one were from measured servers, see `simserve.spec.measured_error`."""
+    if not known:
+        return "error not measured for this level and GPU"
+    errors = known["errors"]
+    if known["of"] == "steps":
+        return f"steps held out of the calibration are {_percent(errors['step']['mean_abs'])} off on the mean"
+    shown = {metric: each for metric, each in errors.items() if metric != "output tokens/s" or len(errors) == 1}
+    runs = {each["runs"] for each in shown.values()}
+    off = ", ".join(
+        f"{metric} {_percent(each['median_abs'])}" + (f" ({each['runs']} runs)" if len(runs) > 1 else "")
+        for metric, each in shown.items()
+    )
+    whose = {"model": "this model on this GPU", "gpu": "this GPU"}[known["of"]]
+    count = max(runs)
+    return f"error measured: {off}, " + ("one run" if count == 1 else f"median of {count} runs") + f" of {whose}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"

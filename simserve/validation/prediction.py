@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from simserve.cost import cost_level
 from simserve.simulation import simulate
 from simserve.spec.errors import ScenarioError
+from simserve.spec.measured_error import Simulated, simulated
 from simserve.spec.result import COMPLETED, Result
 from simserve.validation.measured import METRICS, STATISTICS, MeasuredRun
 from simserve.validation.replay_benchmark import predicted_latencies, replayed
@@ -29,6 +31,7 @@ class Prediction:
     front_end: float | None = None
     """Seconds that the front end took per request; None where the clock is the engine's."""
     reason: str = ""
+    simulated: Simulated | None = None
 
 
 def predict(run: MeasuredRun, host: Mapping[str, float] | None = None) -> Prediction:
@@ -40,7 +43,8 @@ def predict(run: MeasuredRun, host: Mapping[str, float] | None = None) -> Predic
         return Prediction(run, {}, reason=str(reason))
     roofline = None if row.recording else roofline_tpot(row.scenario) * 1e3
     front_end = None if row.recording else row.scenario.cost.host.front_end_per_request
-    return Prediction(run, values, row.assumed, row.hits, roofline, front_end)
+    own = simulated(row.scenario, cost_level(row.scenario))
+    return Prediction(run, values, row.assumed, row.hits, roofline, front_end, simulated=own)
 
 
 def _replayed_values(row: RowScenario) -> dict[str, float]:
