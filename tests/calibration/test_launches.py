@@ -58,8 +58,8 @@ def test_triton_kernels_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     jit = pytest.importorskip("triton.runtime.jit")
     launched: list[str] = []
     monkeypatch.setattr(jit.JITFunction, "run", lambda kernel, *_, **__: launched.append(kernel.fn.__name__))
+    monkeypatch.setattr("calibration.engine.kernels.decode.architecture_of", lambda device: "sm_90")
     monkeypatch.setattr("calibration.engine.kernels.launch.num_processors", lambda device: 8)
-    monkeypatch.setattr("calibration.engine.kernels.launch.architecture_of", lambda device: "sm_90")
     counts = []
     for layers in (1, 2):
         runner = runner_of(layers, "triton")
