@@ -214,7 +214,10 @@ def test_1299_a_measured_benchmark_is_replayed_with_the_servers_count(tmp_path: 
     report = replay_report(scenario(), recording)
     assert report["input_tokens_counted_by"] == "server"
     assert report["input_tokens_client_share"] == 6000 / 6075
-    assert replay_report(scenario(), read_recording(bench(tmp_path)))["input_tokens_counted_by"] == "client"
+    recording = read_recording(bench(tmp_path))
+    assert replay_report(scenario(), recording)["input_tokens_counted_by"] == "client"
+    with replayed(scenario(), recording) as ready:
+        assert simulate(ready).meta["input_tokens_counted_by"] == "client"
 
 
 @pytest.mark.parametrize(

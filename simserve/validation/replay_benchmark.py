@@ -167,7 +167,8 @@ def replayed(scenario: Scenario, recording: Recording) -> Iterator[Scenario]:
         path = Path(folder) / "trace.csv"
         with path.open("w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow(["arrival", "input_len", "output_len"])
+            counted = "client_input_len" if recording.input_counted_by == "client" else "input_len"
+            writer.writerow(["arrival", counted, "output_len"])
             columns = (recording.arrival.tolist(), recording.input_len.tolist(), recording.output_len.tolist())
             writer.writerows(zip(*columns, strict=True))
         changes = [f"workload={{trace: {{file: {json.dumps(str(path))}, format: csv}}}}", "run={}"]
