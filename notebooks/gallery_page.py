@@ -25,7 +25,7 @@ FOLDER = Path(__file__).parent / "gallery"
 SCENARIOS = resources.folder("scenarios") / "gallery"
 
 CHAPTERS = {
-    "Steps and kernels": ("autoregression", "batching", "launch_bound"),
+    "Steps and kernels": ("autoregression", "batching", "speculative", "launch_bound"),
     "Memory": ("prefix_caching", "quantisation"),
     "Many GPUs": ("tensor_parallel", "pipeline_parallel", "expert_parallel"),
 }
