@@ -17,6 +17,7 @@ from calibration.engine.texts import Texts
 from calibration.traffic import Traffic, refuse_unanswered_turns
 from simserve.cost import build_step_cost, front_end, memory_ledger
 from simserve.cost.step import DecodeCost, StepTime
+from simserve.cost.unevenness import Unevenness
 from simserve.engine.request import Request
 from simserve.simulation import Simulation, scheduler_config
 from simserve.spec.errors import ScenarioError
@@ -138,6 +139,7 @@ class MeasuredStepCost:
     """
 
     update = 0
+    uneven: Unevenness | None = None
 
     def __init__(self, steps: Sequence[LiveStep]) -> None:
         self._steps = steps

@@ -1,5 +1,7 @@
 """Operators one by one: what they move and compute, what binds them, and the curves their times are read from."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +13,7 @@ from simserve.cost.collectives import CollectiveTime, all_gather, all_reduce
 from simserve.cost.curve import FloatArray, mfu_curve
 from simserve.cost.device import Device
 from simserve.cost.launch import GraphMode, Launch, graph_policy, launch_totals, totals_of_one
-from simserve.cost.operators import Elementwise, ExpertLinear, Linear, Routing, kernel_over
+from simserve.cost.operators import Elementwise, ExpertLinear, Linear, Routing, kernel_over, whole_tiles
 from simserve.cost.shape import Sharding, forward_shape
 from simserve.spec.catalogue import find_gpu, find_model
 from simserve.spec.hardware import AllReduceSpec
@@ -46,9 +48,28 @@ def test_gemm_takes_the_longest_of_bytes_flops_and_floor() -> None:
 
 
 def test_activations_travel_only_as_far_as_l2_is_full() -> None:
+    """Elementwise kernels have a third of it to hand their data on."""
     norm = Elementwise("norm", 1000)
-    assert kernel_over(norm, 1000, DEVICE).bytes == 0
-    assert kernel_over(norm, 3000, DEVICE).bytes == 2e6
+    assert kernel_over(norm, 333, DEVICE).bytes == 0
+    assert kernel_over(norm, 3000, DEVICE).bytes == pytest.approx(3e6 - 1e6 / 3)
+
+
+def test_what_stays_in_l2_takes_the_time_of_l2() -> None:
+    norm = Elementwise("norm", 1000)
+    slow = dataclasses.replace(DEVICE, l2_bytes=1e9, l2_bandwidth=2e12)
+    assert kernel_over(norm, 100_000, slow).ticks == to_ticks(1e8 / 2e12)
+    assert kernel_over(norm, 1_000_000, slow).ticks == to_ticks((1e9 - 1e9 / 3) / 1e12)
+    assert kernel_over(norm, 100_000, dataclasses.replace(slow, l2_bandwidth=np.inf)).ticks == to_ticks(1e-6)
+
+
+@given(st.integers(1, 5000))
+def test_gemms_take_the_time_of_whole_tiles(rows: int) -> None:
+    wide = Linear("wide", 4096, 4096, weight_bytes=2 * 4096**2, activation_bytes=2, dtype="bf16", compute="bf16")
+    large_l2 = dataclasses.replace(DEVICE, l2_bytes=1e9)
+    whole = int(whole_tiles(floats(rows)).item())
+    assert rows <= whole <= max(16, 2 * rows)
+    assert whole % 128 == 0 or whole in {16, 32, 64}
+    assert kernel_over(wide, rows, large_l2).ticks == kernel_over(wide, whole, large_l2).ticks
 
 
 @pytest.mark.parametrize(("experts", "per_token", "tokens"), [(8, 2, 1), (8, 2, 5), (128, 8, 40), (256, 8, 300)])

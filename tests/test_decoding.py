@@ -43,6 +43,7 @@ def agree(decoding: DecodingSet, plain: Plain) -> None:
             for limit in (1, size, 40):
                 assert decoding.steps_within(num_blocks, limit) == plain.steps_within(num_blocks, limit, size)
         assert decoding.next_finish() - decoding.clock == min(left for _, left in plain.numbers())
+        assert decoding.longest() == max(computed for computed, _ in plain.numbers())
 
 
 def request(seq: int) -> Request:
@@ -53,8 +54,9 @@ def request(seq: int) -> Request:
 
 @given(st.sampled_from([1, 2, 3, 16]), st.randoms(use_true_random=False))
 def test_sums_over_the_set_are_those_of_its_requests(block_size: int, random: Random) -> None:
-    """Whoever joins, leaves or comes back: context, blocks of any number of steps, and who is next to finish."""
+    """Whoever joins, leaves or comes back: context, the longest, blocks of any steps, who is next to finish."""
     decoding, plain = DecodingSet(block_size), Plain()
+    decoding.lengths = []
     for seq in range(30):
         kind = random.random()
         if kind < 0.5:

@@ -92,6 +92,24 @@ def test_the_memory_is_the_same() -> None:
     assert cut.weights == spread.weights
 
 
+PEERS = ("model=qwen3-30b-a3b", "cluster.replicas=2", "cluster.expert_parallel={data_parallel: 2}")
+
+
+def test_replicas_that_share_experts_hold_and_read_half_of_them() -> None:
+    """Each serves the tokens of both, which are gathered and scattered; 128 tokens touch all experts anyway."""
+    alone, shared = (
+        {each.name: each for each in operators_of_step(scenario(*how, "cost.level=kernels"), [], 128, 65536, 128)}
+        for how in (PEERS[:2], PEERS)
+    )
+    assert shared["experts"].time == pytest.approx(alone["experts"].time / 2, rel=0.1)
+    assert shared["experts"].flops == pytest.approx(alone["experts"].flops, rel=0.2)
+    assert {"experts_all_gather", "experts_reduce_scatter"} == shared.keys() - alone.keys()
+    ledgers = [memory_ledger(scenario(*how)) for how in (PEERS[:2], PEERS)]
+    model = scenario(*PEERS).model
+    half = model.num_moe_layers * model.num_experts * model.expert_parameters
+    assert ledgers[0].weights - ledgers[1].weights == half
+
+
 def test_a_run_reports_the_exchange() -> None:
     run = simulate(scenario(*QWEN, "cluster.expert_parallel={communication: all_to_all}", "workload.num_requests=50"))
     assert summarize(run)["completed"] == 50
@@ -104,6 +122,9 @@ def test_a_run_reports_the_exchange() -> None:
         (("cluster.expert_parallel=true", "cluster.tensor_parallel=2"), "llama-3.1-8b has no experts"),
         (("model=qwen3-30b-a3b", "cluster.expert_parallel=true"), "GPUs of tensor_parallel, which is 1"),
         ((*QWEN, "cluster.expert_parallel={imbalance: 0.5}"), "imbalance"),
+        ((PEERS[0], PEERS[2]), "1 replicas are not groups of 2"),
+        ((*PEERS, "cluster.tensor_parallel=2"), "with tensor_parallel yet"),
+        ((*PEERS, "cluster.expert_parallel.communication=all_to_all"), "with all_to_all yet"),
     ],
 )
 def test_what_cannot_be_is_refused(overrides: tuple[str, ...], complaint: str) -> None:

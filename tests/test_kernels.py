@@ -233,6 +233,7 @@ def test_records_of_the_quickstart_are_those_of_steps() -> None:
         ["engine.cuda_graph.mode=piecewise"],
         ["cluster.gpu=b200-sxm-180gb", "engine.enforce_eager=true", "model=qwen3-0.6b"],
         ["cluster.gpu=ideal-3tb"],
+        ["cluster.gpu=rtx-pro-6000-96gb"],
     ],
 )
 def test_records_are_those_of_steps_however_steps_are_launched(overrides: list[str]) -> None:

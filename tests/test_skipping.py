@@ -66,6 +66,14 @@ def test_runs_equal_steps(question: Scenario) -> None:
     assert_same(*both_ways(question))
 
 
+@given(scenarios())
+@settings(max_examples=40)
+def test_runs_equal_steps_where_the_longest_decode_counts(question: Scenario) -> None:
+    """FlashAttention 2: the cost of a batch depends on its longest sequence."""
+    question = question.with_overrides(["cluster.gpu=rtx-pro-6000-96gb"])
+    assert_same(*both_ways(question))
+
+
 @pytest.mark.slow
 @given(scenarios())
 @settings(max_examples=10_000, derandomize=False)

@@ -84,7 +84,7 @@ def test_a_second_stage_finds_its_prompts_in_the_cache() -> None:
 
 def test_only_a_warm_cache_has_every_prompt() -> None:
     cold, warm = (predict(run_of(id=name, n_requests="100")).values for name in ("x-s0", "x-s1"))
-    assert cold["ttft_p99_ms"] > 1.3 * warm["ttft_p99_ms"]
+    assert cold["ttft_p99_ms"] > 1.2 * warm["ttft_p99_ms"]
 
 
 def test_a_closed_loop_row_takes_what_its_stack_has() -> None:

@@ -14,19 +14,43 @@ from simserve.cost.curve import FloatArray, LogLogCurve, mfu_curve
 from simserve.cost.decode_attention import UNBOUNDED, DecodeTime, FloorAndLine
 from simserve.cost.device import Device
 from simserve.cost.operators import Kernel
+from simserve.cost.unevenness import Unevenness
 from simserve.spec.ticks import TICKS_PER_SECOND, to_ticks
 
 _TILE = 128
 """Queries that a kernel works on together: a shorter chunk takes the time of so many against its history."""
 
-_FILLING_QUERIES = 96 * _TILE
-"""Queries, over all heads, that fill a GPU. Fewer leave it idle while the longest history is worked off: with 32 heads,
-chunks of 16 to 256 tokens take the same time (RTX PRO 6000 and RTX 4090, measured by LLMServingSim, MIT)."""
+_BLOCK = 64
+"""Queries of one thread block. A card whose every multiprocessor has one is full; while it is not, the longest history
+takes the time that one block needs for it: with 32 heads chunks of 16 to 256 tokens take the same time (22 ns a key on
+RTX PRO 6000, 31 on RTX 4090, measured by LLMServingSim, MIT)."""
 
-_START = 275
+_START = 200
 """Keys whose time a decode in a tile of its own takes beside that of its context: to begin, to end, to round up to
-blocks of 128 keys. Fitted on RTX PRO 6000 (intercept over slope: 270 to 280 keys for 16 decodes and 16 to 1,024 tokens
-of context); RTX 4090, held out: 270 to 280 as well."""
+blocks of 128 keys. 16 and 64 decodes of 256 to 2,048 tokens on RTX PRO 6000: 140 to 180; RTX 4090, held out: 160 to
+230."""
+
+_DECODE_MFU_AT = 8192
+"""Length of a prompt whose share of the peak the tiles of decodes reach: within 3 % of the measured time of a key on
+RTX PRO 6000 (3.9 ns for 32 heads) and on RTX 4090 (7.9 ns)."""
+
+_TOGETHER = 128
+"""Decodes of which one query head fills a card, so that the next one comes when their KV has left L2 if it is too much.
+With 64 and 128 decodes of up to 16,384 tokens on RTX PRO 6000 and RTX 4090 the KV is read 2 and 3 to 4 times by 4 heads
+(LLMServingSim, MIT)."""
+
+_EMPTY_BLOCK = 2.8e-9
+"""Seconds that a thread block without work takes. Beside a long chunk a decode gets as many blocks a head as the chunk:
+128 decodes beside 256 to 2,048 tokens, the same on RTX PRO 6000 and RTX 4090 (LLMServingSim, MIT)."""
+
+_BEHIND = 0.65
+"""Share of what the longest sequence has to go after the others that a batch takes beyond its even time. 0.6 to 0.7 of
+it on RTX 4090 and RTX PRO 6000, by what LLMServingSim's profiler found in batches of unequal decodes (MIT, skew_fit.csv
+of Llama-3.1-8B)."""
+
+_STREAM = 22e9
+"""Bytes of KV per second that one thread block reads while HBM is not full: 3 decodes, the longest of 2,500 tokens, on
+RTX PRO 6000 (vLLM 0.19, a replayed run of LLMServingSim). An even batch of 64 decodes, held out, agrees."""
 
 _NEAR = 1.05
 """Decode attention within so much of its shortest time counts as bound by the floor."""
@@ -77,8 +101,12 @@ class AttentionTime:
         "_alone",
         "_beside",
         "_beyond",
+        "_empty",
         "_filling",
+        "_group",
         "_history",
+        "_kept",
+        "_key_alone",
         "_per_pair",
         "_prefill_floor",
         "_read",
@@ -91,6 +119,7 @@ class AttentionTime:
         "floor",
         "memory_bound",
         "table",
+        "uneven",
     )
 
     def __init__(self, attention: Attention, device: Device) -> None:
@@ -116,8 +145,17 @@ class AttentionTime:
         self._step: list[int] = np.rint(prefill.step * TICKS_PER_SECOND).astype(int).tolist()
         self._short: list[int] = np.rint(prefill.short * TICKS_PER_SECOND).astype(int).tolist()
         tile = device.decode_tile if attention.decode_flops == attention.pair_flops else 0
-        self._beside = round(tile * attention.pair_flops / (peak * mfu.values[-1]))
-        self._filling = _FILLING_QUERIES / attention.heads
+        per_key = attention.pair_flops / (peak * mfu(np.array([float(_DECODE_MFU_AT)])).item())
+        self._beside = round(tile * per_key)
+        self._empty = to_ticks(_EMPTY_BLOCK * attention.heads)
+        self._filling = _BLOCK * device.num_sms / attention.heads
+        self._group = heads.group if heads else 1.0
+        self._kept = round(device.l2_bytes / 2 / (attention.kv_bytes / heads.keys)) if heads else UNBOUNDED
+        self._key_alone = round(self._filling * per_key)
+        self.uneven: Unevenness | None = None
+        if tile and heads is not None:
+            blocks = device.attention_bandwidth / _STREAM
+            self.uneven = Unevenness.of(_BEHIND * blocks / heads.keys, _BEHIND * self._filling / tile)
         self._history = attention.history_flops / (peak * mfu.values[-1])
         self._works: dict[tuple[int, int], tuple[int, int, int, int, int]] = {}
 
@@ -154,7 +192,20 @@ class AttentionTime:
         if window is not None and context > num_decodes * window:
             context = num_decodes * window
         compute += self._beside * (context + _START * num_decodes)
-        return max(compute, least, decode, (read + context) * self._read)
+        longest_chunk = max([new for new, _ in chunks])
+        compute += num_decodes * self._empty * ((longest_chunk - 1) // _TILE)
+        memory = (read + context + self._read_again(num_decodes, context)) * self._read
+        return max(compute, least, decode, memory, context // num_decodes * self._key_alone)
+
+    def _read_again(self, num_decodes: int, context: int) -> int:
+        """Tokens of KV that decodes beside chunks read more than once: each query head reads its KV head's, and finds
+        in L2 what half of it holds of all sequences. Heads that run at the same time read together.
+        """
+        kept = self._kept
+        if context <= kept:
+            return 0
+        heads = min(self._group, self._group * num_decodes / _TOGETHER)
+        return int(max(0.0, heads - 1) * (context - kept))
 
     def _over_chunks(self, chunks: Sequence[tuple[int, int]]) -> tuple[int, int, int, int]:
         """Ticks of all chunks of a step together: all in all, for their FLOPs, and at least; and tokens of KV read."""
@@ -279,4 +330,4 @@ class _PrefillCurves(NamedTuple):
 
 def _decode_table(attention: Attention, device: Device) -> DecodeTable | None:
     heads, tables = attention.measured_heads, device.tables
-    return None if heads is None or tables is None else tables.decode(heads)
+    return None if heads is None or tables is None else tables.decode(heads, cold=device.cold)

@@ -38,9 +38,20 @@ def step_time_breakdown(forward: Forward, policy: GraphPolicy, steps: Mapping[st
         busy += busy_time(steps, rows)
     groups = {group: to_seconds(each) for group, each in counts.ticks(policy).items()}
     gpu_time = float(steps["gpu_time"].sum())
+    if forward.full is not None and forward.full.uneven is not None:
+        groups["attention_decode"] += _lost_to_the_longest(forward, policy, steps)
     groups["attention_prefill"] = max(0.0, gpu_time - sum(groups.values())) if counts.mixed.any() else 0.0
     groups["host"] = max(0.0, busy - gpu_time)
     return groups
+
+
+def _lost_to_the_longest(forward: Forward, policy: GraphPolicy, steps: Mapping[str, NDArray[Any]]) -> float:
+    """Seconds that decodes of unequal context took in steps of their own beyond equal ones: what is left of these."""
+    alone = _Counts(forward)
+    rows = steps["prefill_tokens"] == 0
+    alone.add(*(steps[name][rows].astype(np.int64) for name in _FIELDS))
+    ticks = sum(alone.ticks(policy).values())
+    return max(0.0, float(steps["gpu_time"][rows].sum()) - to_seconds(ticks))
 
 
 def busy_time(steps: Mapping[str, NDArray[Any]], rows: slice) -> float:

@@ -217,7 +217,7 @@ def build_forward(
         shape = forward_shape(
             model, sharding(gpu, tensor_parallel, tables, model.weight_dtype, experts), sorts_logits=sorts_logits
         )
-        return Forward(shape, Device.of(gpu, tables), launch)
+        return Forward(shape, Device.of(gpu, tables, cold=True), launch)
     except ValueError as error:
         raise ScenarioError(f"{model.name} on {gpu.name}: {error}") from None
 
@@ -235,23 +235,32 @@ def sharding(
     expert_dtype: str = "bf16",
     experts: ExpertParallelSpec | None = None,
 ) -> Sharding:
-    """How `ranks` GPUs share the model. Where no all-reduce was measured among so many, the link's bandwidth holds."""
+    """How `ranks` GPUs share the model. Where no all-reduce was measured among so many, the link's bandwidth holds;
+    a profile that states links of its own, or all-reduces over them, is taken at its word.
+    """
     computes = frozenset(gpu.peak_flops)
     fused = tables is not None and tables.has_experts(expert_dtype)
-    if ranks == 1:
+    peers = 1 if experts is None else experts.data_parallel
+    gpus = ranks * peers
+    if gpus == 1:
         return Sharding(1, computes, fused_experts=fused)
     links = gpu.interconnect
-    spec = links.all_reduce.get(ranks) or AllReduceSpec(
+    spec = links.all_reduce.get(gpus) or AllReduceSpec(
         times={1: gpu.efficiency.kernel_floor}, bus_bandwidth=links.bandwidth
     )
-    times = None if tables is None else tables.all_reduce(ranks)
+    times = tables.all_reduce(gpus) if tables is not None and tables.same_links else None
     if times is not None:
         spec = AllReduceSpec(times=times, bus_bandwidth=spec.bus_bandwidth)
+    if peers > 1 and experts is not None:
+        gather = all_gather(spec, peers)
+        return Sharding(1, computes, None, gather, fused, peers, experts.imbalance, peers)
     reduce: CollectiveTime = all_reduce(spec, ranks)
     if experts is None:
         return Sharding(ranks, computes, reduce, all_gather(spec, ranks), fused)
     exchange = Exchange(spec.floor, links.bandwidth) if experts.communication == "all_to_all" else None
-    return Sharding(ranks, computes, reduce, all_gather(spec, ranks), fused, ranks, experts.imbalance, exchange)
+    return Sharding(
+        ranks, computes, reduce, all_gather(spec, ranks), fused, ranks, experts.imbalance, exchange=exchange
+    )
 
 
 def host_ticks(host: HostSpec, *, asynchronous: bool) -> HostTicks:

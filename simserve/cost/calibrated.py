@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.cost.step import UNBOUNDED, DecodeCost, Piece, StepTime
+from simserve.cost.unevenness import Unevenness
 from simserve.spec.calibrated import CalibratedSpec
 from simserve.spec.model import ModelSpec
 from simserve.spec.ticks import to_ticks
@@ -40,6 +41,8 @@ class CalibratedStepCost:
     """
 
     update = 0
+
+    uneven: Unevenness | None = None
 
     def __init__(self, spec: CalibratedSpec, *, graphs: bool = True) -> None:
         self._spec = spec

@@ -1,5 +1,6 @@
 """The GPU as the cost model sees it: rates, efficiencies and floors, all in SI numbers."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,11 @@ _FLASH_ATTENTION_2 = frozenset({"sm_80", "sm_86", "sm_89", "sm_120"})
 """Architectures where vLLM runs FlashAttention 2. A batch with chunks there is one kernel, in which each query head of
 a decode works on a tile of so many queries, all but one of them idle. Measured with Llama-3.1-8B in vLLM 0.19 (4,480
 batches on RTX PRO 6000, 3,960 on RTX 4090; LLMServingSim, MIT)."""
+
+_L2_OF_ACTIVATIONS = 1 / 3
+"""Share of L2 in which activations wait from one kernel to the next; weights pass through the rest. Elementwise kernels
+of 22 to 176 MB on RTX PRO 6000 (128 MiB of L2) and RTX 4090 (72 MiB) take within 12 % of the time so given (vLLM 0.19,
+LLMServingSim, MIT)."""
 
 _SAME_KERNELS = {
     "fp32": "bf16",
@@ -65,12 +71,16 @@ class Device:
     """Queries of the tile that a decode takes up beside chunks; 0 where decodes run apart from them."""
     decode_per_head: float = 0.0
     sampler_floor: float = 0.0
+    l2_bandwidth: float = math.inf
+    num_sms: int = 192
+    cold: bool = False
+    """Decode attention finds no KV in L2, as in a model: all other layers pass between two reads of it."""
     tables: Tables | None = None
     """Measured times, which take the place of all efficiencies where they hold an operator."""
 
     @classmethod
-    def of(cls, gpu: GpuSpec, tables: Tables | None = None) -> "Device":
-        """The GPU of a profile. A format without measurements of its own takes those of the nearest one."""
+    def of(cls, gpu: GpuSpec, tables: Tables | None = None, *, cold: bool = False) -> "Device":
+        """The GPU of a profile, `cold` or not. A format without measurements of its own takes those of the nearest."""
         share = gpu.efficiency
         return cls(
             gemm_bandwidth={
@@ -92,8 +102,24 @@ class Device:
             decode_tile=_DECODE_TILE if gpu.architecture in _FLASH_ATTENTION_2 else 0,
             decode_per_head=share.decode_attention_per_head,
             sampler_floor=share.sampler_floor,
+            l2_bandwidth=gpu.l2_bandwidth or math.inf,
+            num_sms=gpu.num_sms,
+            cold=cold,
             tables=tables,
         )
+
+    def beyond_l2(self, moved: FloatArray) -> FloatArray:
+        """Bytes of those that an elementwise kernel moves that travel to HBM."""
+        beyond: FloatArray = np.maximum(0.0, moved - _L2_OF_ACTIVATIONS * self.l2_bytes)
+        return beyond
+
+    def elementwise(self, moved: FloatArray) -> FloatArray:
+        """Seconds in which a kernel that computes next to nothing moves so many bytes: through L2, and through HBM what
+        does not stay there.
+        """
+        hbm = self.beyond_l2(moved) / self.elementwise_bandwidth
+        seconds: FloatArray = np.maximum(moved / self.l2_bandwidth, hbm)
+        return seconds
 
     def spilled(self, activations: FloatArray) -> FloatArray:
         """Bytes of activations that travel to HBM because L2 is full."""

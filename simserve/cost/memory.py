@@ -119,7 +119,11 @@ def _lines(scenario: "Scenario", model: ModelSpec, stage: int) -> dict[str, int]
     tokens = engine.max_num_batched_tokens
     rows = min(engine.max_num_seqs, tokens)
     return {
-        "weights": round(_stage_weight_bytes(scenario, model, stage) + _drafter_weight_bytes(scenario)),
+        "weights": round(
+            _stage_weight_bytes(scenario, model, stage)
+            + _drafter_weight_bytes(scenario)
+            - _expert_bytes_of_peers(scenario, model)
+        ),
         "activations": activation_bytes(model, ranks, tokens=tokens, rows=rows, max_model_len=engine.max_model_len),
         "framework": round(gpu.framework_bytes + (gpu.communicator_bytes if cluster.gpus_per_replica > 1 else 0)),
         "cuda_graphs": graph_bytes(model.num_layers, _graphs(engine)),
@@ -133,6 +137,14 @@ def _stage_weight_bytes(scenario: "Scenario", model: ModelSpec, stage: int) -> f
     if whole.given_weight_bytes is not None:
         return weight_bytes(whole, ranks) * (model.num_parameters - elsewhere) / whole.num_parameters
     return weight_bytes(model, ranks) - elsewhere * bytes_per_element(model.activation_dtype) / ranks
+
+
+def _expert_bytes_of_peers(scenario: "Scenario", model: ModelSpec) -> float:
+    """Bytes of the experts that lie on other replicas, which share them."""
+    experts = scenario.cluster.expert_parallel
+    peers = 1 if experts is None else experts.data_parallel
+    element = bytes_per_element(model.weight_dtype) + scale_bytes_per_element(model.weight_dtype)
+    return model.num_moe_layers * model.num_experts * model.expert_parameters * element * (1 - 1 / peers)
 
 
 def _drafter_weight_bytes(scenario: "Scenario") -> float:

@@ -15,6 +15,7 @@ from simserve.cost.kernels import Batch, StepLaunch, launches_of_step
 from simserve.cost.launch import GraphMode, GraphPolicy, Launch, LaunchTotals, launch_totals, totals_of_one
 from simserve.cost.pieces import NOTHING, along, common_pieces, upper_envelope
 from simserve.cost.step import DecodeCost, Piece, StepTime
+from simserve.cost.unevenness import Unevenness
 
 
 class HostTicks(NamedTuple):
@@ -56,6 +57,7 @@ class ModelledStepCost:
 
     def __init__(self, forward: Forward, policy: GraphPolicy, host: HostTicks) -> None:
         self.update = host.after
+        self.uneven: Unevenness | None = None if forward.full is None else forward.full.uneven
         self.forward = forward
         self.policy = policy
         self.host = host

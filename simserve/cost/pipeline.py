@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from simserve.cost.step import DecodeCost, StepCost, StepTime
+from simserve.cost.unevenness import Unevenness
 
 
 class StageTicks(NamedTuple):
@@ -22,6 +23,7 @@ class PipelineCost:
     """
 
     update = 0
+    uneven: Unevenness | None = None
 
     def __init__(self, stages: Sequence[StepCost]) -> None:
         self.stages = tuple(stages)

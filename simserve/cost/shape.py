@@ -20,6 +20,7 @@ from simserve.cost.operators import (
     Elementwise,
     ExpertLinear,
     FusedExperts,
+    Gathered,
     Linear,
     Routing,
     TokenOperator,
@@ -114,6 +115,8 @@ class Sharding(NamedTuple):
     spread: int = 1
     """GPUs that experts are spread over, whole; 1 where each of them is cut over all GPUs."""
     imbalance: float = 1.0
+    peers: int = 1
+    """Replicas whose tokens the experts of one serve; `all_gather` is then among them."""
     exchange: Exchange | None = None
     """Where GPUs send tokens to their experts; None where all of them have all tokens."""
 
@@ -169,7 +172,7 @@ class _Builder:
         vocab = model.vocab_size / self.sharding.ranks
         embed = (Elementwise("embedding", 2 * self.hidden * self.act), *self._all_reduce("embedding_all_reduce"))
         head: list[TokenOperator] = [self._linear("lm_head", self.hidden, vocab, group="lm_head", quantized=False)]
-        if self.sharding.all_gather is not None:
+        if self.sharding.all_gather is not None and self.sharding.ranks > 1:
             head.append(Collective("logits_gather", model.vocab_size * self.act, self.sharding.all_gather))
         head.append(Elementwise("sampler", model.vocab_size * (self.act + _LOGIT_BYTES), group="sampler"))
         if self.sorts_logits:
@@ -247,6 +250,8 @@ class _Builder:
         summed = () if self.sharding.fused_experts else (Elementwise("experts_sum", sum_bytes),)
         reduced = self._all_reduce("mlp_all_reduce")
         exchange = self.sharding.exchange
+        if self.sharding.peers > 1:
+            return (*router, *self._of_all_peers(), *summed, *shared)
         if exchange is None:
             return (*router, *self._routed_experts(), *summed, *shared, *reduced)
         # The sum after attention leaves each GPU its share of the tokens, which are gathered again after the experts:
@@ -270,6 +275,17 @@ class _Builder:
             Elementwise("experts_activation", 3 * width * routed * self.act),
             self._experts("experts_down", width, self.hidden),
         )
+
+    def _of_all_peers(self) -> Iterator[TokenOperator]:
+        """Tokens and what the router says of them gathered from all replicas, the experts, and their results summed and
+        scattered back, which takes as long as gathering them.
+        """
+        peers, gather = self.sharding.peers, self.sharding.all_gather
+        assert gather is not None
+        yield Collective("experts_all_gather", peers * (self.hidden + self.model.num_experts) * self.act, gather)
+        for operator in self._routed_experts():
+            yield Gathered(operator, peers)
+        yield Collective("experts_reduce_scatter", peers * self.hidden * self.act, gather)
 
     def _element_bytes_sent(self) -> float:
         """Bytes of one element on its way to an expert: quantised before it is sent where experts compute in it."""

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
+from simserve.cost.unevenness import Unevenness
+
 UNBOUNDED = 2**62
 """`until` of the last piece."""
 
@@ -50,6 +52,14 @@ class DecodeCost(NamedTuple):
         """The step at `context` tokens."""
         return StepTime(*self.ticks(context))
 
+    def shifted(self, more: int) -> "DecodeCost":
+        """The cost of a batch whose context counts as so many tokens more than it is."""
+        pieces = [
+            Piece(until - more, gpu + gpu_slope * more, gpu_slope, latency + latency_slope * more, latency_slope)
+            for until, gpu, gpu_slope, latency, latency_slope in self.pieces
+        ]
+        return self._replace(pieces=tuple(pieces)) if more else self
+
     def ticks(self, context: int) -> tuple[int, int, int, int]:
         """`at` as a plain tuple; see `StepCost.ticks`."""
         cpu, _, padded, pieces = self
@@ -63,10 +73,16 @@ class StepCost(Protocol):
     """What the engine needs to know of the hardware.
 
     `update` is the engine-core time from the end of the GPU's work to the tokens being known (asynchronous
-    scheduling; a synchronous engine has it inside `cpu`).
+    scheduling; a synchronous engine has it inside `cpu`). `uneven`: what decodes of unequal context take beyond equal
+    ones; None where that makes no difference. Contexts are passed as those of equal decodes.
     """
 
     update: int
+
+    @property
+    def uneven(self) -> Unevenness | None:
+        """See the class."""
+        ...
 
     def decode(self, num_decodes: int) -> DecodeCost:
         """Cost of a step of `num_decodes` decodes and nothing else."""
@@ -100,6 +116,7 @@ class ConstantStepCost:
     """Every step takes the same time, whatever its batch: the device of queueing theory (`cost.constant_step`)."""
 
     update = 0
+    uneven: Unevenness | None = None
 
     def __init__(self, ticks: int) -> None:
         self._time = StepTime(cpu=0, gpu=ticks, latency=ticks, padded=0)

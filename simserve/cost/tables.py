@@ -66,8 +66,12 @@ class Rates(NamedTuple):
 class Tables:
     """Tables of one card, read for a card that is the same or differs from it in its rates."""
 
-    def __init__(self, folder: Path, measured: Rates, own: Rates, *, native_fp4: bool = False) -> None:
+    def __init__(
+        self, folder: Path, measured: Rates, own: Rates, *, native_fp4: bool = False, same_links: bool = True
+    ) -> None:
         self._measured, self._own = measured, own
+        self.same_links = same_links
+        """Whether the card has the links over which collectives were measured."""
         self._expert_formats = _EXPERT_FORMATS | ({"mxfp4": _NATIVE_FP4} if native_fp4 else {})
         self._tables = _read_folder(folder)
         self._gemms: dict[str, GemmTable] = {}
@@ -126,10 +130,10 @@ class Tables:
         """Whether experts with such weights were measured."""
         return self._experts_format(weights) is not None
 
-    def decode(self, heads: AttentionHeads) -> DecodeTable | None:
+    def decode(self, heads: AttentionHeads, *, cold: bool = False) -> DecodeTable | None:
         """Decode attention; None where the format of the KV cache was not measured."""
         table = self._attention("decode_attention", heads.kv_dtype, self._measured.bandwidth / self._own.bandwidth)
-        return DecodeTable(table, heads) if table.rows else None
+        return DecodeTable(table, heads, cold=cold) if table.rows else None
 
     def prefill(self, heads: AttentionHeads) -> PrefillTable | None:
         """Prefill attention; None where the format of the KV cache was not measured."""
@@ -180,4 +184,11 @@ def tables_of(gpu: GpuSpec) -> Tables | None:
     if profile is None:
         raise ValueError(f"tables: no profile {gpu.tables!r} whose tables these could be")
     own = Rates.of(gpu)
-    return Tables(profile.parent, Rates.of(find_gpu(gpu.tables)), own, native_fp4=gpu.is_datacenter_blackwell)
+    measured = find_gpu(gpu.tables)
+    return Tables(
+        profile.parent,
+        Rates.of(measured),
+        own,
+        native_fp4=gpu.is_datacenter_blackwell,
+        same_links=gpu.interconnect == measured.interconnect,
+    )

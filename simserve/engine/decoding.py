@@ -23,7 +23,7 @@ class DecodingSet:
     stale; `is_current` tells.
     """
 
-    __slots__ = ("base_sum", "block_size", "clock", "count", "finishes", "phases")
+    __slots__ = ("base_sum", "block_size", "clock", "count", "finishes", "lengths", "phases")
 
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
@@ -32,6 +32,9 @@ class DecodingSet:
         self.base_sum = 0
         self.phases = [0] * block_size
         self.finishes: list[tuple[int, int, Request]] = []
+        self.lengths: list[tuple[int, int, Request]] | None = None
+        """Heap of (base, seq, request), the longest context first and stale entries among them; None where nobody asks
+        for it."""
 
     def join(self, request: Request, num_computed_tokens: int, remaining: int) -> None:
         """A request has computed its prompt by the step at `clock`, and `remaining` tokens follow the one that this
@@ -44,6 +47,8 @@ class DecodingSet:
         self.base_sum += base
         self.phases[base % self.block_size] += 1
         heappush(self.finishes, (last, request.seq, request))
+        if self.lengths is not None:
+            heappush(self.lengths, (base, request.seq, request))
 
     def leave(self, request: Request) -> None:
         """A request stops decoding: its tokens and blocks become explicit numbers; the caller sets its new state."""
@@ -98,6 +103,16 @@ class DecodingSet:
             if request.state is DECODING and request.last_clock == last and request.seq == seq:
                 finishing.append(request)
         return finishing
+
+    def longest(self) -> int:
+        """Tokens with KV of the request that has the most; a decoding request must exist, and `lengths`."""
+        heap = self.lengths
+        assert heap is not None
+        while True:
+            base, seq, request = heap[0]
+            if request.state is DECODING and request.base == base and request.seq == seq:
+                return self.clock - base
+            heappop(heap)
 
     @property
     def context(self) -> int:

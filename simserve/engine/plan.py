@@ -30,7 +30,8 @@ class Chunk:
 class StepPlan:
     """One step: the decoding set, of which every request gets one token, and the exceptions.
 
-    `num_decodes` and `context` (tokens of KV that these read, their own included) describe the decoding set; `chunks`
+    `num_decodes` and `context` (tokens of KV that these read, their own included) describe the decoding set, and
+    `longest`, where the cost asks for it, the most that one of them reads; `chunks`
     the other requests with tokens, in running order, then those admitted. `num_prefill_tokens` are the tokens of all
     chunks, `num_sampled` the requests that get a token. `new` and `resumed` were admitted, `preempted` lost their
     blocks. `finishing` get their last token from this step; `late` lost their place in the next step while their token
@@ -45,6 +46,7 @@ class StepPlan:
         "gaps",
         "index",
         "late",
+        "longest",
         "new",
         "num_decodes",
         "num_prefill_tokens",
@@ -56,7 +58,7 @@ class StepPlan:
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self.num_decodes = self.context = self.num_prefill_tokens = self.num_sampled = 0
+        self.num_decodes = self.context = self.longest = self.num_prefill_tokens = self.num_sampled = 0
         self.chunks: list[Chunk] = []
         self.new: list[Request] = []
         self.resumed: Requests = ()

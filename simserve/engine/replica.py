@@ -60,6 +60,9 @@ class Replica:
         self._asynchronous = scheduler.config.async_scheduling
         self._skip = skip_equal_steps
         self._alone = alone
+        self._uneven = cost.uneven
+        if cost.uneven is not None:
+            scheduler.decoding.lengths = []
         self._decode_costs: dict[int, DecodeCost] = {}
         self._unwritten_preemptions = 0
         """Preemptions of steps that scheduled nothing and so have no row: they count in the next row."""
@@ -226,11 +229,12 @@ class Replica:
         scheduler = self.scheduler
         plan = scheduler.schedule()
         num_decodes = plan.num_decodes
+        context = plan.context if self._uneven is None else self._balanced_context(plan)
         if plan.chunks:
             chunks = [(chunk.num_tokens, chunk.history) for chunk in plan.chunks]
-            cpu, gpu, latency, padded = self.cost.ticks(chunks, num_decodes, plan.context, num_decodes + len(chunks))
+            cpu, gpu, latency, padded = self.cost.ticks(chunks, num_decodes, context, num_decodes + len(chunks))
         elif num_decodes:
-            cpu, gpu, latency, padded = self._decode_cost(num_decodes).ticks(plan.context)
+            cpu, gpu, latency, padded = self._decode_cost(num_decodes).ticks(context)
             self._pace = gpu
         else:
             self._pass_over(plan, at)
@@ -275,6 +279,12 @@ class Replica:
         for request, step_before in plan.gaps:
             self.log.gaps.fromlist([int(request.id), step_before, plan.index])
         return plan
+
+    def _balanced_context(self, plan: StepPlan) -> int:
+        """The context by which a step is costed."""
+        if self._uneven is None or not plan.num_decodes:
+            return plan.context
+        return self._uneven.balanced(plan.num_decodes, plan.context, plan.longest, mixed=bool(plan.chunks))
 
     def _pass_over(self, plan: StepPlan, at: int) -> None:
         """A step without tokens takes no time; with asynchronous scheduling the engine waits for the one in flight."""
@@ -333,6 +343,9 @@ class Replica:
         decoding = self.scheduler.decoding
         cost = self._decode_cost(decoding.count)
         context = decoding.context + decoding.count
+        if self._uneven is not None:
+            longest = decoding.longest() + 1
+            cost = cost.shifted(self._uneven.balanced(decoding.count, context, longest, mixed=False) - context)
         update = self.cost.update if self._asynchronous else None
         batch = Batch(decoding.count, context, cost)
         run = equal_steps(batch, num_steps, self._ready, self._end, update)

@@ -123,6 +123,7 @@ class Scheduler:
         decoding.clock += 1
         if num_decodes:
             plan.context = num_decodes * decoding.clock - decoding.base_sum
+            plan.longest = 0 if decoding.lengths is None else decoding.longest()
             for request in self.shared_decodes:
                 request.num_hashed_blocks = self.num_hashed_blocks(request)
                 pool.enter(request, request.num_hashed_blocks)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from simserve.spec.cluster import ClusterSpec
 from simserve.spec.engine import EngineSpec
+from simserve.spec.experts import ExpertParallelSpec
 from simserve.spec.model import ModelSpec
 from simserve.spec.policies import policy_problems
 from simserve.spec.pools import POOLS
@@ -40,7 +41,7 @@ def _problems_of_engine(
 ) -> Iterator[Problem]:
     yield from _tensor_parallel(model, cluster.tensor_parallel, spread_experts=cluster.expert_parallel is not None)
     if cluster.expert_parallel is not None:
-        yield from _expert_parallel(model, cluster.tensor_parallel)
+        yield from _expert_parallel(model, cluster, cluster.expert_parallel)
     if cluster.pipeline_parallel > 1:
         yield from _pipeline_parallel(model, cluster, engine, run)
     yield from _lengths(model, engine)
@@ -111,12 +112,21 @@ def _tensor_parallel(model: ModelSpec, ranks: int, *, spread_experts: bool) -> I
             yield key, f"the MLP of {model.name}, {width} wide, cannot be cut into {ranks} equal parts"
 
 
-def _expert_parallel(model: ModelSpec, ranks: int) -> Iterator[Problem]:
-    key = "cluster.expert_parallel"
+def _expert_parallel(model: ModelSpec, cluster: ClusterSpec, experts: ExpertParallelSpec) -> Iterator[Problem]:
+    key, ranks = "cluster.expert_parallel", cluster.tensor_parallel * experts.data_parallel
+    if cluster.replicas % experts.data_parallel:
+        yield f"{key}.data_parallel", f"{cluster.replicas} replicas are not groups of {experts.data_parallel}"
+    if experts.data_parallel > 1 and cluster.tensor_parallel > 1:
+        yield f"{key}.data_parallel", "is not modelled with tensor_parallel yet"
+    if experts.data_parallel > 1 and experts.communication == "all_to_all":
+        yield f"{key}.data_parallel", "is not modelled with all_to_all yet"
     if not model.is_moe:
         yield key, f"{model.name} has no experts; leave it out"
     elif ranks == 1:
-        yield key, "would be ignored: experts are spread over the GPUs of tensor_parallel, which is 1"
+        yield (
+            key,
+            "would be ignored: experts are spread over the GPUs of tensor_parallel, which is 1, and of data_parallel",
+        )
     elif model.num_experts % ranks:
         yield key, f"the {model.num_experts} experts of {model.name} cannot be spread evenly over {ranks} GPUs"
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from simserve.spec.quantities import Number
+from simserve.spec.quantities import Number, PositiveCount
 from simserve.spec.strict import Strict
 
 
@@ -17,6 +17,11 @@ class ExpertParallelSpec(Strict):
     """`all_reduce`: every GPU has all tokens, serves those of its experts, and results are summed over the GPUs (vLLM's
     `enable_expert_parallel` without data parallelism). `all_to_all`: each has its share of the tokens, sends them to
     their experts and gets results back (SGLang's `moe_a2a_backend: deepep`)."""
+    data_parallel: PositiveCount = 1
+    """Replicas that share the experts, too: each holds its part of them and serves the tokens of all these replicas,
+    which are gathered before the experts and scattered behind them (vLLM's `data_parallel_size` beside
+    `enable_expert_parallel`, its default backend). All of them are taken to have as many tokens in a step as the one
+    that is looked at."""
     imbalance: Annotated[Number, Field(ge=1)] = 1.0
     """Load of the busiest GPU over the mean that the router's preferences cause, beside the chance that is there in any
     batch; 1 is what a perfect balancer reaches."""

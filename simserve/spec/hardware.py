@@ -132,7 +132,11 @@ class GpuSpec(Strict):
     hbm_bandwidth: BytesPerSecond
     peak_flops: Annotated[dict[Dtype, FlopsPerSecond], Field(min_length=1)]
     """Compute format -> dense FLOP/s of the tensor cores; a format that is missing has no hardware path."""
+    num_sms: PositiveCount = 192
+    """Streaming multiprocessors (or compute units): how many thread blocks it takes to fill the card."""
     l2_bytes: Bytes
+    l2_bandwidth: BytesPerSecond | None = None
+    """What norms, rotary embedding and activations reach where L2 holds their data; null: as good as no time."""
     architecture: str = ""
     """`sm_90`, `gfx942`, ...: decides vLLM's defaults on data-centre Blackwell."""
     efficiency: EfficiencySpec

@@ -66,7 +66,7 @@ class KernelReplica(Replica):
         """The simulation ends: the steps on the GPU, at most two, end as they would with nothing beside them."""
         while self._flights:
             flight = self._flights[0]
-            time = self.cost.step(*_batch(flight.plan))
+            time = self.cost.step(*self._batch(flight.plan))
             end = max(self._last.end + time.gpu, flight.row[_START] + time.latency)
             done = flight.executed or Done(end, self._last.busy + time.gpu)
             ready = self._last.end + self.cost.update if self._asynchronous else done.end
@@ -94,13 +94,17 @@ class KernelReplica(Replica):
     def _plan_in_flight(self) -> StepPlan | None:
         return self._flights[-1].plan if self._flights else None
 
+    def _batch(self, plan: StepPlan) -> Batch:
+        chunks = [(chunk.num_tokens, chunk.history) for chunk in plan.chunks]
+        return Batch(chunks, plan.num_decodes, self._balanced_context(plan), plan.num_decodes + len(chunks))
+
     def _has_work(self) -> bool:
         return bool(self._flights) or (self.scheduler.has_requests and not self._stalled)
 
     def _compute(self, plan: StepPlan) -> Generator[Event, None, None]:
         """The engine core's work on a step: prepare it, launch it, and what it does afterwards."""
         env, scheduler, log = self.env, self.scheduler, self.log
-        spelled = spell_out(self.cost, _batch(plan))
+        spelled = spell_out(self.cost, self._batch(plan))
         preempted = len(plan.preempted) + self._unwritten_preemptions
         row = [
             *(1, int(env.now), _LATER, _LATER, 0, 0, plan.num_prefill_tokens, plan.num_decodes, plan.context),
@@ -134,8 +138,3 @@ class KernelReplica(Replica):
         self.log.add_step(flight.row)
         self._last = done
         self._complete(flight.plan, known)
-
-
-def _batch(plan: StepPlan) -> Batch:
-    chunks = [(chunk.num_tokens, chunk.history) for chunk in plan.chunks]
-    return Batch(chunks, plan.num_decodes, plan.context, plan.num_decodes + len(chunks))

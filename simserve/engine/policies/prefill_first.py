@@ -76,6 +76,7 @@ class PrefillFirstScheduler(Scheduler):
         if not decoding.count:
             return
         plan.context = decoding.context
+        plan.longest = 0 if decoding.lengths is None else decoding.longest()
         self._enter_shared_decodes()
         if self._decodes_wait:
             self._end_gaps(plan)
