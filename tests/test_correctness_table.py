@@ -142,6 +142,20 @@ CASES: dict[str, tuple[str, ...]] = {
     "LLMServingSim: KV size that is not the server's": (
         "test_memory::test_num_gpu_blocks_of_a_real_server_override_the_ledger",
     ),
+    "inference-sim#930, #931, #962, #1510, #1511, #1512: latencies under disaggregation": (
+        "test_disaggregation::test_930_idle_pools_and_a_free_link_are_one_replica",
+        "test_disaggregation::test_930_a_transfer_shifts_the_first_gap_and_the_end_by_itself",
+        "test_disaggregation::test_930_asynchronous_scheduling_cannot_hide_the_host_of_a_step_that_waits_for_its_prompt",
+        "test_disaggregation::test_930_a_busy_prefill_pool_delays_no_token_after_the_first",
+        "test_disaggregation::test_pools_off_change_nothing",
+        "test_disaggregation_laws::test_every_request_is_served_once_or_rejected",
+    ),
+    "LLMServingSim: Q sent with K and V": (
+        "test_disaggregation::test_bytes_are_those_of_whole_blocks_of_keys_and_values",
+        "test_disaggregation::test_a_latent_is_sent_in_place_of_keys_and_values",
+        "test_disaggregation::test_of_window_layers_only_the_window_is_sent",
+        "test_disaggregation::test_what_the_decode_replica_has_cached_is_not_sent",
+    ),
     "inference-sim#489: one step time for 1 and 2,048 prefill tokens": (
         "test_cost_step::test_step_time_grows_with_prefill_tokens",
         "test_cost_step::test_step_time_is_positive_and_monotone",
@@ -185,8 +199,6 @@ CASES: dict[str, tuple[str, ...]] = {
 }
 
 NOT_MODELLED_YET: dict[str, str] = {
-    "inference-sim#930, #931, #962, #1510, #1511, #1512: latencies under disaggregation": "cluster.pools={}",
-    "LLMServingSim: Q sent with K and V": "cluster.kv_link=1 GB/s",
     "LLMServingSim#48, #50: tiers of storage are free": "engine.kv_offloading_size=10 GB",
     "llm-d-inference-sim#277, #441: adapters share KV": "engine.enable_lora=true",
     "inference-sim#994, #1109: scaling": "cluster.autoscaling={}",

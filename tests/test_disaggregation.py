@@ -24,7 +24,9 @@ from simserve.report.series import series
 from simserve.report.summary import summarize
 from simserve.report.table import benchmark_table
 from simserve.simulation import simulate
-from simserve.spec.result import COMPLETED, Result
+from simserve.spec.errors import ScenarioError
+from simserve.spec.load import parse_scenario
+from simserve.spec.result import COMPLETED, REJECTED, Result
 from simserve.spec.ticks import TICKS_PER_SECOND, to_ticks
 
 ALONE = ("workload.arrivals={process: constant, rate: 0.2}", "workload.num_requests=5")
@@ -395,3 +397,60 @@ def test_capacity_and_fleet_of_pools_are_counted_in_sets_of_both() -> None:
     assert found.interval.mean > 10
     assert fleet.replicas in (2, 3, 4)
     assert fleet.num_gpus == 3 * fleet.replicas
+
+
+# What cannot be
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["cluster.kv_link=null"], "cluster.kv_link: is needed: what KV crosses between the pools"),
+        (["cluster.pools=null"], "cluster.kv_link: would be ignored: without cluster.pools no KV is sent"),
+        (["cluster.pools.decode=null", "cluster.pools={prefill: {}}"], "cluster.pools.decode: is needed and not given"),
+        (["cluster.pools.decode.engine={block_size: 32}"], "decode.engine.block_size: 32 is not 16"),
+        (["cluster.pools.decode.engine={max_model_len: 99}"], "decode.engine.max_model_len: 99 is not 131072"),
+        (["cluster.pools.decode.gpu=l4-24gb"], "decode.gpu: another GPU in one of the pools is not modelled yet"),
+        (["cluster.pools.prefill.tensor_parallel=3"], "cluster.pools.prefill.tensor_parallel: the 32 attention heads"),
+        (["cluster.pools.prefill.engine={max_num_seqs: 0}"], "cluster.pools.prefill.engine.max_num_seqs: must be"),
+        (["engine.max_num_seqs=0"], "engine.max_num_seqs: must be at least 1, got 0"),
+        (["cluster.pools.decode.engine={seqs: 3}"], "decode.engine.seqs: unknown key 'seqs'"),
+        (["engine.scheduler=prefill_first"], "engine.scheduler: prefill_first is not modelled with pools yet"),
+        (["run.resolution=kernels"], "run.resolution: kernels is not modelled with cluster.pools yet"),
+        (
+            ["cluster.pipeline_parallel=2", "engine.async_scheduling=false"],
+            "cluster.pipeline_parallel: is not modelled",
+        ),
+        (["workload.client={timeout: 3 s}"], "workload.client: is not modelled with cluster.pools yet"),
+        (["engine.max_num_queued_reqs=3"], "max_num_queued_reqs: is not modelled with pools yet"),
+        (["cluster.kv_link={bandwidth: 0}"], "cluster.kv_link.bandwidth: must be greater than 0"),
+        (["cluster.kv_link=50 GB/s"], "cluster.kv_link: expected a mapping (key: value), got '50 GB/s'"),
+    ],
+)
+def test_what_cannot_be_is_refused_where_it_stands(overrides: list[str], said: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        pooled().with_overrides(overrides)
+    assert said in str(caught.value)
+
+
+def test_each_pool_may_have_its_own_engine() -> None:
+    """What a pool does not state it takes from `engine`, and the rest is filled as vLLM would fill it."""
+    question = pooled(
+        "engine={max_num_seqs: 128, cuda_graph: {mode: piecewise}}",
+        "cluster.pools={prefill: {engine: {max_num_batched_tokens: 4096}}, decode: {engine: {max_num_seqs: 512}}}",
+    )
+    pools = question.cluster.pools
+    assert pools is not None
+    prefill, decode = pools.prefill.engine, pools.decode.engine
+    assert (prefill.max_num_seqs, prefill.max_num_batched_tokens) == (128, 4096)
+    assert (decode.max_num_seqs, decode.max_num_batched_tokens) == (512, 8192)
+    assert prefill.cuda_graph.mode == decode.cuda_graph.mode == "piecewise"
+    assert prefill.cuda_graph.capture_sizes[-1] == 256
+    assert decode.cuda_graph.capture_sizes[-1] == 512
+    assert parse_scenario(question.to_yaml()) == question
+
+
+def test_a_rate_limit_stands_before_both_pools() -> None:
+    limit = "cluster.rate_limit={requests_per_minute: 60, burst: 1 s}"
+    requests = simulate(pooled("workload.arrivals={process: constant, rate: 2}", limit)).requests
+    assert (requests["status"] == REJECTED).sum() == pytest.approx(50, abs=2)

@@ -78,11 +78,18 @@ def _pools(cluster: ClusterSpec, run: RunSpec) -> Iterator[Problem]:
         if one != other:
             yield f"cluster.pools.decode.engine.{key}", f"{other} is not {one}, that of the prefill pool: {why}"
     for name, engine in (("prefill", prefill), ("decode", decode)):
-        if engine.speculative is not None:
-            yield f"cluster.pools.{name}.engine.speculative", "is not modelled with pools yet; leave it out"
-        for key, only in (("scheduler", "vllm_v1"), ("kv_allocation", "paged"), ("preemption", "recompute")):
-            if (value := getattr(engine, key)) != only:
-                yield f"cluster.pools.{name}.engine.{key}", f"{value} is not modelled with pools yet; use {only}"
+        yield from ((f"cluster.pools.{name}.engine.{key}", what) for key, what in _not_in_pools(engine))
+
+
+def _not_in_pools(engine: EngineSpec) -> Iterator[Problem]:
+    if engine.speculative is not None:
+        yield "speculative", "is not modelled with pools yet; leave it out"
+    for key in ("max_num_queued_reqs", "max_num_queued_tokens"):
+        if getattr(engine, key) is not None:
+            yield key, "is not modelled with pools yet; use cluster.rate_limit"
+    for key, only in (("scheduler", "vllm_v1"), ("kv_allocation", "paged"), ("preemption", "recompute")):
+        if (value := getattr(engine, key)) != only:
+            yield key, f"{value} is not modelled with pools yet; use {only}"
 
 
 def _host_sync(cluster: ClusterSpec, engine: EngineSpec, cost: CostSpec) -> Iterator[Problem]:
@@ -142,6 +149,8 @@ def _pipeline_parallel(model: ModelSpec, cluster: ClusterSpec, engine: EngineSpe
         yield key, f"the window layers of {model.name} on different stages are not modelled yet; use tensor_parallel"
     if engine.scheduler != "vllm_v1":
         yield "engine.scheduler", f"{engine.scheduler} is not modelled with pipeline stages yet; use vllm_v1"
+    if engine.preemption != "recompute":
+        yield "engine.preemption", f"{engine.preemption} is not modelled with pipeline stages yet; use recompute"
     if engine.async_scheduling:
         yield "engine.async_scheduling", "is not modelled with pipeline stages yet; leave it out"
     if run.resolution == "kernels":
