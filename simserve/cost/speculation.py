@@ -23,6 +23,7 @@ from simserve.cost.launch import GraphMode
 from simserve.cost.modelled import ModelledStepCost
 from simserve.cost.passes import PassCost, PassTime
 from simserve.cost.step import DecodeCost, StepTime
+from simserve.cost.unevenness import Unevenness
 from simserve.cost.verification import Batch, BatchAttention, Chunk, VerificationGraphs
 from simserve.spec.ticks import TICKS_PER_SECOND, to_seconds
 
@@ -63,8 +64,10 @@ class SpeculativeCost:
     verifications, of a request's last token and its drafts.
 
     It remembers what its steps were made of, as the step log does not tell. `lookup`: seconds for each token of text in
-    which a match is looked for.
+    which a match is looked for. What verifications of unequal context take beyond equal ones is left out.
     """
+
+    uneven: Unevenness | None = None
 
     def __init__(
         self,
