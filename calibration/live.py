@@ -120,11 +120,19 @@ def refuse(scenario: Scenario) -> None:
     Raises:
         ScenarioError: the scenario asks for it.
     """
-    cluster, engine = scenario.cluster, scenario.engine
+    engine, workload = scenario.engine, scenario.workload
     unlike = {
-        "cluster: one engine on one device is run, not replicas or parallel GPUs": cluster.num_gpus > 1,
+        "cluster: one engine on one device is run, not replicas or parallel GPUs": scenario.cluster.num_gpus > 1,
         "engine.scheduler: the live engine runs vllm_v1": engine.scheduler != "vllm_v1",
         "engine.async_scheduling: the live engine waits for each step, set it to false": engine.async_scheduling,
+        "engine.kv_allocation: the live engine has paged KV": engine.kv_allocation != "paged",
+        "engine.speculative: the live engine decodes token by token": engine.speculative is not None,
+        "engine.max_num_queued_*: the live engine takes all requests in": (
+            engine.max_num_queued_reqs is not None or engine.max_num_queued_tokens is not None
+        ),
+        "workload.client: clients wait for their answers": (
+            workload.client is not None or any(each.client is not None for each in workload.classes)
+        ),
         "run.max_time: every request is served to its end": scenario.run.max_time is not None,
     }
     for what, found in unlike.items():
@@ -200,7 +208,8 @@ def replay(scenario: Scenario, run: LiveRun) -> Result:
     Raises:
         AssertionError: engine and simulator differ in a batch, in their order, or in when a request finishes.
     """
-    simulation = Simulation(scenario.with_overrides(["run.resolution=steps"]))
+    # A model of step times could ask for more than the counts of a step: it is exchanged, and nothing of it remains.
+    simulation = Simulation(scenario.with_overrides(["run.resolution=steps", "cost.constant_step=1 s"]))
     cost = MeasuredStepCost(run.steps)
     simulation.cost = cost
     for replica in simulation.replicas:
@@ -212,7 +221,7 @@ def replay(scenario: Scenario, run: LiveRun) -> Result:
     finish = np.array([run.finish[row] for row in rows.tolist()], dtype=np.int64) + simulation.front_end.delivery
     seen = result.requests["finish"][rows]
     assert np.array_equal(np.rint(seen * 1e9), np.rint(finish / 1e4)), "requests finish otherwise"
-    return replace(result, meta={**result.meta, "cost_level": "measured"})
+    return replace(result, scenario=scenario, meta={**result.meta, "cost_level": "measured"})
 
 
 def step_bias(scenario: Scenario, run: LiveRun) -> float:

@@ -199,6 +199,12 @@ def test_a_turn_that_may_come_before_its_answer_is_refused(
         ("engine.async_scheduling=true", "async_scheduling"),
         ("cluster.replicas=2", "replicas"),
         ("run.max_time=1 s", "max_time"),
+        ("engine.scheduler=prefill_first", "runs vllm_v1"),
+        ("engine.kv_allocation=contiguous", "has paged KV"),
+        ("engine.max_num_queued_reqs=3", "takes all requests in"),
+        ("engine.speculative={method: ngram, num_speculative_tokens: 2, acceptance: 0.5}", "token by token"),
+        ("workload.client={timeout: 1 s}", "wait for their answers"),
+        ("workload.classes=[{name: a, share: 1, client: {timeout: 1 s}}]", "wait for their answers"),
     ],
 )
 def test_what_the_live_engine_does_not_do_is_refused(
