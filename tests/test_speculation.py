@@ -21,7 +21,7 @@ from simserve.spec.scenario import Scenario
 OUTPUT = 400
 
 
-def speculating(method: str = "eagle", count: int = 3, acceptance: float | list[float] = 0.7, **more: Any) -> str:
+def speculating(method: str = "eagle", count: int = 3, acceptance: float | str | list[float] = 0.7, **more: Any) -> str:
     """An override that turns speculation on."""
     if method == "draft_model":
         more["draft_model"] = "llama-3.2-1b"

@@ -11,6 +11,7 @@ from test_speculation import speculating
 
 from simserve.cost import build_step_cost, memory_ledger
 from simserve.cost.build import modelled_step_cost
+from simserve.cost.explain import explain_step
 from simserve.cost.launch import GraphMode
 from simserve.cost.passes import PassTime
 from simserve.cost.speculation import SpeculativeCost
@@ -152,7 +153,7 @@ def test_a_draft_model_reads_the_prompts_too() -> None:
 
 
 def test_a_draft_model_without_graphs_is_launched_kernel_by_kernel() -> None:
-    eager, graphs = (cost_of(speculating("draft_model", **more)) for more in ({}, {"enforce_eager": "false"}))
+    eager, graphs = (cost_of(speculating("draft_model", enforce_eager=each)) for each in ("null", "false"))
     steps = [cost.step(*verifying(1, 500, 4)) for cost in (eager, graphs)]
     assert steps[0].gpu == pytest.approx(steps[1].gpu, rel=0.03)
     assert steps[0].cpu > 1.5 * steps[1].cpu
@@ -187,6 +188,43 @@ def test_look_ups_cost_the_host_by_the_length_of_the_text() -> None:
     step = verifying(4, 996, 4)
     assert to_seconds(slow.step(*step).latency - free.step(*step).latency) == pytest.approx(4 * 1000e-6)
     assert slow.step(*step).gpu == free.step(*step).gpu
+
+
+# -- a step laid open --------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.sampled_from(["ngram", "draft_model", "eagle", "mtp"]),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3000)), max_size=10),
+    st.lists(st.tuples(st.integers(1, 500), st.integers(0, 500)), max_size=3),
+)
+@settings(max_examples=40, deadline=None)
+def test_kernels_add_up_to_the_step(
+    method: str, verified: list[tuple[int, int]], prompts: list[tuple[int, int]]
+) -> None:
+    for gpu in ("h100-sxm-80gb", "rtx-4090-24gb"):
+        cost = COSTS[method, gpu]
+        chunks = [*verified, *prompts] or [(1, 0)]
+        kernels = list(cost.kernels(chunks, len(verified)))
+        assert sum(kernel.ticks for kernel in kernels) == cost.step(chunks, len(verified), 0, 0).gpu
+        assert any(kernel.group == "drafts" for kernel in kernels) == (method != "ngram")
+
+
+COSTS = {
+    (method, gpu): cost_of(speculating(method), f"cluster.gpu={gpu}")
+    for method in ("ngram", "draft_model", "eagle", "mtp")
+    for gpu in ("h100-sxm-80gb", "rtx-4090-24gb")
+}
+
+
+def test_a_step_is_shown_with_all_its_drafts() -> None:
+    question = scenario(speculating(count=2))
+    shown = explain_step(question, [], 10, 5000, 10)
+    assert (shown["tokens"], shown["padded_tokens"], shown["graph"]) == (30, 33, "full")
+    operators: Any = shown["operators"]
+    assert sum(each["time"] for each in operators) == pytest.approx(shown["gpu_time"])
+    counts = {each["name"]: each["count"] for each in operators}
+    assert (counts["lm_head"], counts["draft_lm_head"], counts["qkv"], counts["draft_qkv"]) == (1, 2, 32, 2)
 
 
 # -- a run -------------------------------------------------------------------------------------------------------------

@@ -38,6 +38,8 @@ def step(
     if timeline is not None and timeline.suffix != ".json":
         fail(f"--timeline {timeline}: the name of a trace ends in .json")
     spec = load(scenario, overrides)
+    if timeline is not None and spec.engine.speculative is not None:
+        fail("--timeline: launches of a step that verifies drafts are not modelled yet; set engine.speculative=null")
 
     from simserve.cost.explain import explain_step
     from simserve.cost.memory import memory_ledger

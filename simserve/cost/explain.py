@@ -1,6 +1,6 @@
 """One step laid open: its operators with bytes, FLOPs and time, and what binds each (`simserve step`)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ from simserve.cost.launch import GraphMode
 from simserve.cost.modelled import ModelledStepCost
 from simserve.cost.operators import Kernel
 from simserve.cost.pipeline import PipelineCost
+from simserve.cost.speculation import SpeculativeCost
 from simserve.cost.step import StepCost
 from simserve.spec.ticks import to_seconds
 
@@ -42,18 +43,31 @@ def operators_of_step(
     Raises:
         ScenarioError: as `build_step_cost`.
     """
-    counted: dict[str, tuple[Kernel, int]] = {}
-    for part in _modelled_parts(build_step_cost(scenario)):
-        for launch in part.launches(chunks, num_decodes, context, num_sampled):
-            for kernel in launch.kernels:
-                _, count = counted.get(kernel.name, (kernel, 0))
-                counted[kernel.name] = kernel, count + 1
+    counted: dict[str, list[Kernel]] = {}
+    for kernel in _kernels(build_step_cost(scenario), chunks, num_decodes, context, num_sampled):
+        counted.setdefault(kernel.name, []).append(kernel)
     return [
         Operator(
-            name, count, count * kernel.bytes, count * kernel.flops, to_seconds(count * kernel.ticks), kernel.bound
+            name,
+            len(kernels),
+            sum(kernel.bytes for kernel in kernels),
+            sum(kernel.flops for kernel in kernels),
+            to_seconds(sum(kernel.ticks for kernel in kernels)),
+            kernels[0].bound,
         )
-        for name, (kernel, count) in counted.items()
+        for name, kernels in counted.items()
     ]
+
+
+def _kernels(
+    cost: StepCost, chunks: Sequence[tuple[int, int]], num_decodes: int, context: int, num_sampled: int
+) -> Iterator[Kernel]:
+    """Kernels of a step; where drafts are verified, of one in which every decode verifies all of its."""
+    if isinstance(cost, SpeculativeCost):
+        yield from cost.kernels([*cost.verifications(num_decodes, context), *chunks], num_decodes)
+    for part in _modelled_parts(cost):
+        for launch in part.launches(chunks, num_decodes, context, num_sampled):
+            yield from launch.kernels
 
 
 def _modelled_parts(cost: StepCost) -> list[ModelledStepCost]:
@@ -68,17 +82,22 @@ def explain_step(
     """One step as `simserve step --json` prints it; arguments as `StepCost.step`, times in seconds.
 
     `time` is the step's latency on an idle GPU; `padded_tokens` the rows that GEMMs run on; `graph` the CUDA graph
-    mode: full, piecewise or none.
+    mode: full, piecewise or none. Under speculation every decode verifies all its drafts, and the drafter follows.
 
     Raises:
         ScenarioError: as `build_step_cost`.
     """
     cost = build_step_cost(scenario)
-    step = cost.step(chunks, num_decodes, context, num_sampled)
-    tokens = num_decodes + sum(new for new, _ in chunks)
-    parts = _modelled_parts(cost)
-    mode, rows = parts[0].graph_of(chunks, num_decodes) if parts else (GraphMode.NONE, tokens)
     operators = operators_of_step(scenario, chunks, num_decodes, context, num_sampled)
+    if isinstance(cost, SpeculativeCost):
+        chunks = [*cost.verifications(num_decodes, context), *chunks]
+        tokens = sum(new for new, _ in chunks)
+        mode, rows = cost.graph_of(chunks, num_decodes)
+    else:
+        tokens = num_decodes + sum(new for new, _ in chunks)
+        parts = _modelled_parts(cost)
+        mode, rows = parts[0].graph_of(chunks, num_decodes) if parts else (GraphMode.NONE, tokens)
+    step = cost.step(chunks, num_decodes, context, num_sampled)
     return {
         "time": to_seconds(step.latency),
         "gpu_time": to_seconds(step.gpu),

@@ -3,13 +3,16 @@
 A step of speculative decoding is several of them in a row, of two models.
 """
 
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
+from simserve.cost.attention import AttentionTime
 from simserve.cost.curve import IntArray
 from simserve.cost.forward import Forward
 from simserve.cost.launch import GraphMode, LaunchTotals, launch_totals
 from simserve.cost.modelled import TotalsTable
+from simserve.cost.operators import Kernel
 
 
 class PassTime(NamedTuple):
@@ -28,6 +31,19 @@ class PassTime(NamedTuple):
     def after(self, host: int) -> "PassTime":
         """The same after so many ticks of work on the CPU."""
         return PassTime(self.cpu + host, self.gpu, self.end + host)
+
+
+def kernels_of_pass(
+    forward: Forward, rows: int, sampled: int, attention: Callable[[AttentionTime], list[Kernel]]
+) -> Iterator[Kernel]:
+    """Kernels of a pass in order; their ticks are the GPU time that `PassCost` answers with."""
+    yield from forward.kernels(forward.shape.embed, rows)
+    for layer in forward.shape.each_layer():
+        yield from forward.kernels(layer.before, rows)
+        yield from attention(forward.attention_time(layer))
+        yield from forward.kernels(layer.after, rows)
+    yield from forward.kernels(forward.shape.norm, rows)
+    yield from forward.kernels(forward.shape.head, sampled)
 
 
 class PassCost:

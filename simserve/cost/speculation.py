@@ -10,18 +10,22 @@ later passes read as much KV as if all were right.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simserve.cost.attention import AttentionTime
 from simserve.cost.breakdown import busy_time
 from simserve.cost.extrapolation import extrapolated_steps
 from simserve.cost.forward import Forward
 from simserve.cost.launch import GraphMode
 from simserve.cost.modelled import ModelledStepCost
-from simserve.cost.passes import PassCost, PassTime
+from simserve.cost.operators import Kernel
+from simserve.cost.passes import PassCost, PassTime, kernels_of_pass
 from simserve.cost.step import DecodeCost, StepTime
 from simserve.cost.unevenness import Unevenness
 from simserve.cost.verification import Batch, BatchAttention, Chunk, VerificationGraphs
@@ -46,17 +50,44 @@ class DrafterCost:
 
     def time(self, batch: Batch, step: tuple[GraphMode, int]) -> PassTime:
         """All passes after a step in this graph mode over so many rows."""
-        seen = batch.one_more_each() if self._reads_sampled else batch
-        mode, rows = (GraphMode.NONE, seen.tokens) if self._graphs is None or self._reads_sampled else step
+        seen, (mode, rows) = self._first_pass(batch, step)
         time = self._pass.time(mode, rows, batch.num_requests, self._attention(seen))
-        for draft in range(1, self._num_drafts):
-            context = seen.all_context + draft * batch.num_requests
-            time = time.then(self._next_draft(batch.num_requests, context))
+        for context in self._contexts(seen):
+            mode, rows = self._next_pass(batch.num_requests)
+            attention = self._attention.decodes(batch.num_requests, context)
+            time = time.then(self._pass.time(mode, rows, batch.num_requests, attention))
         return time
 
-    def _next_draft(self, num_requests: int, context: int) -> PassTime:
-        mode, rows = (GraphMode.NONE, num_requests) if self._graphs is None else self._graphs.of_drafts(num_requests)
-        return self._pass.time(mode, rows, num_requests, self._attention.decodes(num_requests, context))
+    def kernels(self, batch: Batch, step: tuple[GraphMode, int]) -> Iterator[Kernel]:
+        """The same as kernels, named as the drafter's."""
+        seen, (_, rows) = self._first_pass(batch, step)
+        passes = [kernels_of_pass(self._pass.forward, rows, batch.num_requests, partial(self._attention.kernels, seen))]
+        _, rows = self._next_pass(batch.num_requests)
+        passes += [
+            kernels_of_pass(
+                self._pass.forward, rows, batch.num_requests, partial(_decode_kernels, batch.num_requests, context)
+            )
+            for context in self._contexts(seen)
+        ]
+        for kernel in chain.from_iterable(passes):
+            yield kernel._replace(name=f"draft_{kernel.name}", group="drafts")
+
+    def _first_pass(self, batch: Batch, step: tuple[GraphMode, int]) -> tuple[Batch, tuple[GraphMode, int]]:
+        """The tokens that the drafter reads after a step, with graph mode and rows."""
+        seen = batch.one_more_each() if self._reads_sampled else batch
+        without = self._graphs is None or self._reads_sampled
+        return seen, (GraphMode.NONE, seen.tokens) if without else step
+
+    def _next_pass(self, num_requests: int) -> tuple[GraphMode, int]:
+        return (GraphMode.NONE, num_requests) if self._graphs is None else self._graphs.of_drafts(num_requests)
+
+    def _contexts(self, seen: Batch) -> list[int]:
+        """Tokens of KV that the drafter reads for each further draft."""
+        return [seen.all_context + draft * seen.num_requests for draft in range(1, self._num_drafts)]
+
+
+def _decode_kernels(num_decodes: int, context: int, time: AttentionTime) -> list[Kernel]:
+    return time.kernels((), num_decodes, context)
 
 
 class SpeculativeCost:
@@ -117,6 +148,27 @@ class SpeculativeCost:
         cpu, gpu, end = time.after(self._host.before + self._host.per_sequence * batch.num_requests)
         lookup = round(self._lookup * batch.all_context)
         return cpu + lookup + self._host.after, gpu, end + lookup, 0 if mode is GraphMode.NONE else rows
+
+    def verifications(self, num_decodes: int, context: int) -> list[Chunk]:
+        """Chunks of a step in which so many requests verify all their drafts, alike, after `context` tokens of KV in
+        all.
+        """
+        each, more = divmod(max(context - num_decodes, 0), max(num_decodes, 1))
+        return [(self._graphs.query_len, each + (request < more)) for request in range(num_decodes)]
+
+    def kernels(self, chunks: Sequence[Chunk], num_decodes: int) -> Iterator[Kernel]:
+        """Kernels of a step, those of the drafter last; their ticks are its GPU time."""
+        batch = Batch.of(chunks[:num_decodes], chunks[num_decodes:])
+        step = self._graphs.of_step(batch)
+        sampled = batch.queries + len(batch.prompts)
+        attention = partial(self._attention.kernels, batch)
+        yield from kernels_of_pass(self._plain.forward, step[1], sampled, attention)
+        if self._drafter is not None:
+            yield from self._drafter.kernels(batch, step)
+
+    def graph_of(self, chunks: Sequence[Chunk], num_decodes: int) -> tuple[GraphMode, int]:
+        """Graph mode in which a step verifies, and the tokens that its matrix products run on."""
+        return self._graphs.of_step(Batch.of(chunks[:num_decodes], chunks[num_decodes:]))
 
     def _note(self, batch: Batch, rows: int, sampled: int, attention: tuple[int, int]) -> None:
         self._body_rows[rows] += 1

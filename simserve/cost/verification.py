@@ -11,6 +11,7 @@ from simserve.cost.attention import AttentionTime
 from simserve.cost.device import Device
 from simserve.cost.forward import Forward
 from simserve.cost.launch import GraphMode, GraphPolicy, graph_policy
+from simserve.cost.operators import Kernel
 from simserve.spec.ticks import TICKS_PER_SECOND
 
 Chunk = tuple[int, int]
@@ -84,16 +85,39 @@ class VerificationAttention:
         longer; prompt chunks come on top. Where the device runs several queries of a request as it runs a prompt, each
         request has the FLOPs of a whole tile, and chunks beside it are one kernel with it.
         """
-        time, num_verified, context = self.time, batch.num_verified, batch.context
-        if batch.longest <= 1 or (self._tile and batch.prompts):
-            return time.mixed(batch.prompts, num_verified, context)
-        pairs, window = batch.pairs, time.attention.window
+        time = self.time
+        if not self._is_own_kernel(batch):
+            return time.mixed(batch.prompts, batch.num_verified, batch.context)
+        return time.prefill(batch.prompts) + self._verification(batch)
+
+    def kernels(self, batch: Batch) -> list[Kernel]:
+        """The same as kernels."""
+        time = self.time
+        kernels = time.kernels(batch.prompts, batch.num_verified, batch.context)
+        if not self._is_own_kernel(batch):
+            return kernels
+        ticks = self._verification(batch)
+        reading = ticks == time.decodes.ticks(batch.num_verified, batch.context)
+        flops = self._pairs(batch) * time.attention.decode_flops
+        bound = kernels[-1].bound if reading else "compute"
+        return [*kernels[:-1], kernels[-1]._replace(ticks=ticks, flops=flops, bound=bound)]
+
+    def _is_own_kernel(self, batch: Batch) -> bool:
+        """Whether the verifications are one kernel, which differs from one over decodes."""
+        return batch.longest > 1 and not (self._tile and batch.prompts)
+
+    def _verification(self, batch: Batch) -> int:
+        reading = self.time.decodes.ticks(batch.num_verified, batch.context)
+        return max(reading, int(self._pairs(batch) * self._per_pair))
+
+    def _pairs(self, batch: Batch) -> int:
+        """Queries with keys that are multiplied, those of a tile that stand idle included."""
+        pairs, window = batch.pairs, self.time.attention.window
         if self._tile:
-            pairs = max(pairs, self._tile * context)
+            pairs = max(pairs, self._tile * batch.context)
         if window is not None:
-            pairs = min(pairs, max(batch.queries, self._tile * num_verified) * window)
-        verified = max(time.decodes.ticks(num_verified, context), int(pairs * self._per_pair))
-        return time.prefill(batch.prompts) + verified
+            pairs = min(pairs, max(batch.queries, self._tile * batch.num_verified) * window)
+        return pairs
 
 
 class BatchAttention:
@@ -104,6 +128,7 @@ class BatchAttention:
             None if time is None else VerificationAttention(time, forward.device)
             for time in (forward.full, forward.window)
         ]
+        self._forward = forward
         kinds = [layer.attention.window is not None for layer in forward.shape.each_layer()]
         self._counts = len(kinds) - sum(kinds), sum(kinds)
 
@@ -116,6 +141,12 @@ class BatchAttention:
         """The same over requests with one query each."""
         full, window = (0 if layer is None else layer.time.mixed((), num_decodes, context) for layer in self._layers)
         return full, window
+
+    def kernels(self, batch: Batch, time: AttentionTime) -> list[Kernel]:
+        """Kernels of one layer whose attention is `time`."""
+        layer = self._layers[0 if time is self._forward.full else 1]
+        assert layer is not None
+        return layer.kernels(batch)
 
     def all_layers(self, attention: tuple[int, int]) -> int:
         """Ticks of all layers, from those of one of each kind."""
@@ -131,7 +162,7 @@ class VerificationGraphs:
         largest = sizes[-1] if sizes else 0
         rounded = sorted({-(-size // query_len) * query_len for size in sizes})
         full = [size for size in rounded if size <= min(largest, max_num_seqs * query_len)]
-        self._query_len = query_len
+        self.query_len = query_len
         self._uniform = graph_policy(mode, full, max_num_seqs * query_len)
         self._mixed = graph_policy(mode, sizes, max_num_seqs)
         is_full = self._mixed.decode is GraphMode.FULL
@@ -139,7 +170,7 @@ class VerificationGraphs:
 
     def of_step(self, batch: Batch) -> tuple[GraphMode, int]:
         """Mode of a step, and the tokens that its matrix products run on."""
-        if batch.is_uniform(self._query_len):
+        if batch.is_uniform(self.query_len):
             mode, rows = self._uniform.choose(batch.tokens, decode_only=True)
             if mode is not GraphMode.NONE:
                 return mode, rows

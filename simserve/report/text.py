@@ -49,6 +49,7 @@ GROUPS = {
     "attention_decode": "attention of decodes",
     "attention_prefill": "attention of prompts",
     "communication": "all-reduce",
+    "drafts": "drafter, all of it",
     "host": "host, GPU waiting",
 }
 """Groups of operators as a person calls them."""

@@ -51,6 +51,8 @@ def measured_error(scenario: Scenario, level: str) -> dict[str, Any] | None:
     calibration). `errors`: metric -> `median_abs` (`mean_abs` of steps), a share, and the number of `runs` (steps).
     """
     gpu = scenario.cluster.gpu
+    if scenario.engine.speculative is not None:
+        return None  # no row of the table speculated
     if level == "calibrated":
         quality = gpu.calibrated.quality if gpu.calibrated else None
         return {"of": "steps", "errors": {"step": {"mean_abs": quality.held_out.mape}}} if quality else None

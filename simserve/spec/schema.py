@@ -33,6 +33,11 @@ def schema() -> dict[str, Any]:
         "path of a config.json, or its content", {"type": "object"}
     )
     definitions["GpuSpec"]["properties"]["base"] = {"type": "string", "description": "name or path of a profile"}
+    properties = definitions["SpeculativeSpec"]["properties"]
+    properties["draft_model"] = _or_text(
+        "draft model: its name, or the path of a config.json", properties["draft_model"]
+    )
+    properties["acceptance"] = {"anyOf": [{"type": ["number", "string"]}, properties["acceptance"]]}
     properties = definitions["ClusterSpec"]["properties"]
     properties["gpu"] = _or_text("GPU profile: its name or path", properties["gpu"])
     # A scenario with a base may leave anything out.

@@ -157,6 +157,7 @@ def speculative_problems(
         ("engine.scheduler", engine.scheduler, "vllm_v1"),
         ("engine.kv_allocation", engine.kv_allocation, "paged"),
         ("engine.preemption", engine.preemption, "recompute"),
+        ("engine.host_sync", engine.host_sync, "none"),
         ("cluster.pipeline_parallel", cluster.pipeline_parallel, 1),
     ):
         if value != only:
