@@ -367,6 +367,19 @@ def test_a_replica_lets_in_prompts_until_so_many_tokens_wait_for_their_first_tok
 # What is refused
 
 
+POOLS = (
+    "cluster.pools={prefill: {replicas: 1}, decode: {replicas: 1}}",
+    "cluster.kv_link={bandwidth: 50 GB/s}",
+)
+
+
+def test_a_rate_limit_stands_before_pools_too() -> None:
+    result = simulate(scenario(
+        *POOLS, ALL_AT_ONCE, "workload.num_requests=5", "cluster.rate_limit={requests_per_minute: 120, burst: 1 s}"
+    ))  # fmt: skip
+    assert names(result.requests["status"]) == ["completed"] * 2 + ["rejected"] * 3
+
+
 @pytest.mark.parametrize(
     ("override", "words"),
     [
