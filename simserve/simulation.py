@@ -9,7 +9,7 @@ import numpy as np
 from simserve import __version__
 from simserve.cluster import records
 from simserve.cluster.admission import Refusal, open_the_door
-from simserve.cluster.attempts import attempt_columns, of_attempts
+from simserve.cluster.attempts import attempt_columns, of_attempts, place_of_attempts
 from simserve.cluster.clients import OpenLoop, Responsive, front_end_delay
 from simserve.cluster.cluster import Cluster
 from simserve.cluster.disaggregation import Disaggregation, KvLink
@@ -42,6 +42,7 @@ from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
 from simserve.spec.speculative import SpeculativeSpec
 from simserve.spec.ticks import to_ticks
+from simserve.workload.columns import IntArray
 from simserve.workload.streams import random_stream
 from simserve.workload.workload import build_workload
 
@@ -162,7 +163,7 @@ class Simulation:
             np.where(at < horizon, at, -1), front_end_delay(self.front_end, self.workload), self.front_end.delivery
         )
         requests, attempts = self._requests(sent), {}
-        gaps = records.gap_columns(self.replicas, requests.get("prefill_replica"))
+        gaps = records.gap_columns(self.replicas, requests.get("prefill_replica"), self._row_of())
         if isinstance(self.clients, Impatient):
             requests, gaps, attempts = of_attempts(self.clients.log, self.workload, requests, gaps)
         if self.workload.client_input_len is not None:
@@ -186,10 +187,16 @@ class Simulation:
         """A row for each request; where clients send again, for each attempt."""
         rejected, max_model_len = self.cluster.rejected, self.scenario.engine.max_model_len
         if isinstance(self.clients, Impatient):
-            return attempt_columns(self.clients.log, self.workload, sent, self.replicas, max_model_len)
+            return attempt_columns(
+                self.clients.log, self.workload, sent, self.replicas, max_model_len, num_prefill=num_prefill
+            )
         return records.request_columns(
             self.workload, sent, self.replicas, rejected, max_model_len, num_prefill=num_prefill
         )
+
+    def _row_of(self) -> Callable[[IntArray], IntArray]:
+        """From the requests of the engine to the rows of `_requests`."""
+        return place_of_attempts(self.clients.log) if isinstance(self.clients, Impatient) else lambda ids: ids
 
     def _costs(self, steps: records.Columns) -> dict[str, object]:
         return {
@@ -294,8 +301,8 @@ class PooledSimulation(Simulation):
 
     def _requests(self, sent: records.Sent, num_prefill: int = 0) -> records.Columns:  # noqa: ARG002
         assert isinstance(self.cluster, Disaggregation)
-        transfers = records.transfer_columns(self.cluster.transfers, len(self.workload))
-        return super()._requests(sent, self.num_prefill) | transfers
+        columns = super()._requests(sent, self.num_prefill)
+        return columns | records.transfer_columns(self.cluster.transfers, len(columns["status"]), self._row_of())
 
     def _costs(self, steps: records.Columns) -> dict[str, object]:
         in_prefill = steps["replica"] < self.num_prefill

@@ -3,6 +3,7 @@
 from typing import Any
 
 from hypothesis import strategies as st
+from impatient_scenarios import impatient_scenarios
 from random_scenarios import scenarios
 from scenario_text import scenario
 
@@ -46,3 +47,10 @@ def pools(draw: st.DrawFn) -> dict[str, Any]:
 def pooled_scenarios(draw: st.DrawFn, **fixed: dict[str, Any]) -> Scenario:
     """Any scenario of a few requests, served by two pools."""
     return draw(scenarios(cluster=draw(pools()), **fixed))
+
+
+@st.composite
+def impatient_pooled_scenarios(draw: st.DrawFn, **fixed: dict[str, Any]) -> Scenario:
+    """The same with clients who give up and send again."""
+    no_queue_limits = {"max_num_queued_reqs": None, "max_num_queued_tokens": None}
+    return draw(impatient_scenarios(cluster=draw(pools()), engine=no_queue_limits, **fixed))

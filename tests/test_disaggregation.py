@@ -421,7 +421,6 @@ def test_capacity_and_fleet_of_pools_are_counted_in_sets_of_both() -> None:
             ["cluster.pipeline_parallel=2", "engine.async_scheduling=false"],
             "cluster.pipeline_parallel: is not modelled",
         ),
-        (["workload.client={timeout: 3 s}"], "workload.client: is not modelled with cluster.pools yet"),
         (["engine.max_num_queued_reqs=3"], "max_num_queued_reqs: is not modelled with pools yet"),
         (["cluster.kv_link={bandwidth: 0}"], "cluster.kv_link.bandwidth: must be greater than 0"),
         (["cluster.kv_link=50 GB/s"], "cluster.kv_link: expected a mapping (key: value), got '50 GB/s'"),

@@ -9,8 +9,9 @@ import pytest
 from audit import Watched
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pooled import pooled, pooled_scenarios
+from pooled import impatient_pooled_scenarios, pooled, pooled_scenarios
 from single_steps import ticks
+from test_impatient import assert_same_attempts
 from test_laws import assert_monotone, assert_same_records, of_replica
 from test_skipping import assert_same, both_ways
 
@@ -138,7 +139,7 @@ class Books:
             if isinstance(scheduler, PrefillScheduler):
                 here = [*scheduler.running, *scheduler.waiting, *scheduler.held]
                 holders = [*scheduler.running, *scheduler.held]
-                assert {int(request.id) for request in here} <= on_the_way
+                assert {int(request.id) for request in scheduler.held} <= on_the_way
             else:
                 assert isinstance(scheduler, DecodeScheduler)
                 queue = scheduler.waiting
@@ -182,6 +183,40 @@ def test_requests_and_blocks_are_conserved_at_every_instant(question: Scenario) 
     for replica in books.simulation.replicas:
         assert replica.scheduler.pool.num_free == replica.scheduler.pool.num_blocks
         assert replica.num_outstanding() in (0, len(replica._finish_times))
+
+
+@pytest.mark.plain_source
+@given(impatient_pooled_scenarios(run=TO_THE_END))
+@settings(max_examples=50)
+def test_nothing_stays_behind_who_gives_up(question: Scenario) -> None:
+    """Wherever an attempt is when its client hangs up, all blocks of both pools are free in the end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("simserve.simulation.Clock", Watched)
+        books = Books(question)
+        assert isinstance(books.simulation.clock, Watched)
+        books.simulation.clock.at_end_of_instant = books.check
+        result = books.simulation.run()
+    cluster = books.simulation.cluster
+    assert isinstance(cluster, Disaggregation)
+    assert not cluster._handovers
+    for replica in books.simulation.replicas:
+        scheduler = replica.scheduler
+        assert not scheduler.has_requests
+        assert scheduler.pool.num_free == scheduler.pool.num_blocks
+        assert replica.num_outstanding() in (0, len(replica._finish_times))
+    assert (result.requests["status"] != UNFINISHED).all()
+    answered = result.requests["status"] == COMPLETED
+    assert (result.attempts["status"] == COMPLETED).sum() == answered.sum()
+    assert_gaps_fill_the_time(result)
+    summarize(result)
+
+
+@given(impatient_pooled_scenarios())
+@settings(max_examples=50)
+def test_runs_equal_steps_whoever_gives_up(question: Scenario) -> None:
+    runs, steps = both_ways(question)
+    assert_same(runs, steps)
+    assert_same_attempts(runs, steps)
 
 
 @given(pooled_scenarios(run={"max_time": 0.3}))

@@ -5,7 +5,7 @@ user's time to first token begins when he first asked. The attempts have a table
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -60,8 +60,28 @@ class AttemptLog:
         self.outcomes[row] = CANCELLED
 
 
+def place_of_attempts(log: AttemptLog) -> Callable[[IntArray], IntArray]:
+    """From the names of attempts to their places in a table in which those of a request stand one after the other."""
+    names = np.array(log.names, dtype=np.int64)
+    order, ranked = np.lexsort((names // log.size, names % log.size)), np.argsort(names)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+
+    def place_of(request_ids: IntArray) -> IntArray:
+        found: IntArray = place[ranked[np.searchsorted(names, request_ids, sorter=ranked)]]
+        return found
+
+    return place_of
+
+
 def attempt_columns(
-    log: AttemptLog, workload: Workload, sent: Sent, replicas: Sequence[Replica], max_model_len: int
+    log: AttemptLog,
+    workload: Workload,
+    sent: Sent,
+    replicas: Sequence[Replica],
+    max_model_len: int,
+    *,
+    num_prefill: int = 0,
 ) -> Columns:
     """Request columns, but one row per attempt, those of a request one after the other; beside them `request`,
     `attempt` (from 0), `end` (seconds) and `code`.
@@ -69,17 +89,18 @@ def attempt_columns(
     names = np.array(log.names, dtype=np.int64)
     rows, numbers = names % log.size, names // log.size
     order = np.lexsort((numbers, rows))
-    rows, numbers, ranked = rows[order], numbers[order], np.argsort(names)
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-
-    def row_of(request_ids: IntArray) -> IntArray:
-        found: IntArray = place[ranked[np.searchsorted(names, request_ids, sorter=ranked)]]
-        return found
-
+    rows, numbers = rows[order], numbers[order]
     at, reached, ended = (_ticks(column)[order] for column in (log.sent, log.reached, log.ended))
     each = Sent(at, sent.delays[rows], sent.delivery)
-    columns = records.request_columns(_rows_of(workload, rows), each, replicas, (), max_model_len, row_of=row_of)
+    columns = records.request_columns(
+        _rows_of(workload, rows),
+        each,
+        replicas,
+        (),
+        max_model_len,
+        num_prefill=num_prefill,
+        row_of=place_of_attempts(log),
+    )
     status = np.array(log.statuses, dtype=np.int8)[order]
     end = np.where(ended == NEVER, np.nan, to_seconds(ended))
     columns["status"] = status
@@ -106,6 +127,8 @@ def of_attempts(
     last = np.searchsorted(columns["request"], np.arange(log.size), side="right") - 1
     never = np.full(log.size, NEVER)
     requests = records.request_columns(workload, Sent(never, never, 0), (), (), 0)
+    if "prefill_replica" in columns:
+        requests |= {"prefill_replica": never.copy()} | records.transfer_columns(array("q"), log.size)
     sent = last >= first
     for name in requests:
         requests[name][sent] = columns[name][last[sent]]

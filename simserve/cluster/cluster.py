@@ -16,8 +16,8 @@ class Cluster:
     """Identical replicas behind one router.
 
     `prompts` is None where no prompt shares anything with another. `rejected` lists the requests that were refused,
-    `refusals` why. `rate_limit` and `queue_limits` (one a replica), if set, refuse some; `placed`, set where clients may
-    give up and send again, remembers where each attempt went.
+    `refusals` why. `rate_limit` and `queue_limits` (one a replica), if set, refuse some; `placed`, set where clients
+    may give up and send again, remembers where each attempt went.
     """
 
     def __init__(
@@ -75,6 +75,13 @@ class Cluster:
         if self._prompts is not None and self.placed is None:
             self._prompts.pass_over(row)
         return False
+
+    def abandon(self, name: int) -> None:
+        """The client of an attempt has hung up: whoever serves it lets go of it."""
+        assert self.placed is not None
+        if name in self.placed:
+            replica, request = self.placed.pop(name)
+            replica.abort(request)
 
     def forget(self, row: int) -> None:
         """A request of which there were attempts will not be sent again."""

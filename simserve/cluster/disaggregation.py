@@ -21,7 +21,7 @@ from simserve.cluster.router import Router
 from simserve.engine.handover import DecodeScheduler, PrefillScheduler
 from simserve.engine.instant import ARRIVAL, TRANSFER, Due
 from simserve.engine.replica import Listener, Replica
-from simserve.engine.request import Request
+from simserve.engine.request import FINISHED, Request
 
 
 class KvLink(NamedTuple):
@@ -38,7 +38,7 @@ class KvLink(NamedTuple):
 class Handover:
     """A request that goes from one replica to another, as either of them sees it."""
 
-    __slots__ = ("computed", "decode", "num_bytes", "prefill", "started", "to_go_on")
+    __slots__ = ("computed", "decode", "is_abandoned", "num_bytes", "prefill", "started", "to_go_on")
 
     def __init__(self, prefill: int, computed: Request, decode: int, to_go_on: Request) -> None:
         self.prefill = prefill
@@ -46,6 +46,8 @@ class Handover:
         self.decode = decode
         self.to_go_on = to_go_on
         self.started = self.num_bytes = 0
+        self.is_abandoned = False
+        """Its client hung up with the first token on its way."""
 
 
 class Disaggregation(Cluster):
@@ -84,20 +86,28 @@ class Disaggregation(Cluster):
         chain = None
         if self._prompts is not None:
             chain = self._prompts.place(request, row, decode, group, prefix_len)
+        name = int(request.id)
         if self._stays(request, decode):
+            self._place(name, decode, request)
             self.replicas[decode].receive(request)
             return True
         prefill = self._prefill_router.choose()
-        computed = Request(row, request.arrival, request.num_prompt_tokens, 1, 1, priority=request.priority)
+        computed = Request(name, request.arrival, request.num_prompt_tokens, 1, 1, priority=request.priority)
         if chain is not None:
             Prompts.hang(computed, chain, prefill)
             computed.is_awaited = request.is_awaited
-        self._handovers[row] = Handover(prefill, computed, decode, request)
+        self._handovers[name] = Handover(prefill, computed, decode, request)
+        self._place(name, prefill, computed)
         if request.output_len > 1:
             _prefiller(self.replicas[prefill]).keep(computed)
         self.replicas[decode].expect(1)
         self.replicas[prefill].receive(computed)
         return True
+
+    def _place(self, name: int, replica: int, request: Request) -> None:
+        """Remember where a client who hangs up is to be heard."""
+        if self.placed is not None:
+            self.placed[name] = self.replicas[replica], request
 
     def _stays(self, request: Request, decode: int) -> bool:
         """Whether so little is to be computed that a transfer is not worth it (Dynamo's conditional disaggregation)."""
@@ -119,14 +129,19 @@ class Disaggregation(Cluster):
         """The first token is known: the request goes on to its decode replica, if another token is to follow."""
         handover = self._handovers[row]
         request, computed, replica = handover.to_go_on, handover.computed, self.replicas[handover.decode]
-        replica.expect(-1)
-        if request.output_len == 1:
-            del self._handovers[row]
-            return
         has_kv = computed in _prefiller(self.replicas[handover.prefill]).held
-        _decoder(replica).begin_elsewhere(request, computed.first_step, has_kv)
-        if not has_kv:
+        replica.expect(-1)
+        if handover.is_abandoned and has_kv:
+            self._end(row)
+            return
+        if not has_kv:  # nothing to be sent: that was all, or it was evicted
             del self._handovers[row]
+        if request.output_len == 1 or handover.is_abandoned:
+            return
+        _decoder(replica).begin_elsewhere(request, computed.first_step, has_kv)
+        if self.placed is not None:
+            request.first_token = computed.first_token
+            self.placed[row] = replica, request
         replica.receive(request)
 
     def _fetch(self, request: Request, num_cached_blocks: int) -> None:
@@ -138,7 +153,7 @@ class Disaggregation(Cluster):
         if handover.num_bytes:
             self._at(at + self._link.latency, TRANSFER, row, self._send)
         else:
-            self._at(at, TRANSFER, row, self._end)
+            self._at(at, TRANSFER, row, self._end_unless_abandoned)
 
     def _send(self, row: int) -> None:
         handover = self._handovers[row]
@@ -161,6 +176,25 @@ class Disaggregation(Cluster):
         if replica.scheduler.waiting:
             replica.disturb()
         return handover
+
+    def _end_unless_abandoned(self, row: int) -> None:
+        if row in self._handovers:
+            self._end(row)
+
+    def abandon(self, name: int) -> None:
+        """The client of an attempt has hung up: the engine that has it lets go of it, and nothing goes on."""
+        super().abandon(name)
+        handover = self._handovers.get(name)
+        if handover is None:
+            return
+        prefiller, decode = _prefiller(self.replicas[handover.prefill]), self.replicas[handover.decode]
+        if handover.computed.state is not FINISHED:  # its first token will never be known
+            decode.expect(-1)
+            del self._handovers[name]
+        elif handover.to_go_on.first_step < 0:  # its first token is on its way to the decode replica
+            handover.is_abandoned = True
+        elif handover.to_go_on not in _decoder(decode).receiving and handover.computed in prefiller.held:
+            self._end(name)  # nothing was asked for
 
     def _at(self, at: int, priority: int, row: int, then: Callable[[int], object]) -> None:
         event = Due(self._env, at, priority + row)

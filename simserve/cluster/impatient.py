@@ -174,10 +174,7 @@ class Impatient(Responsive):
         """The engine hears of it, if it ever heard of the attempt."""
         name = number_of(event)
         self._live.pop(name, None)
-        assert self._cluster.placed is not None
-        replica, request = self._cluster.placed.pop(name, (None, None))
-        if replica is not None and request is not None:
-            replica.abort(request)
+        self._cluster.abandon(name)
 
     def _fail(self, index: int, status: int, now: int, again: bool) -> None:
         """An attempt has failed: make another, or give up."""

@@ -60,7 +60,11 @@ def step_columns(replicas: Sequence[Replica]) -> Columns:
     return steps
 
 
-def gap_columns(replicas: Sequence[Replica], prefill_replica: IntArray | None = None) -> Columns:
+def gap_columns(
+    replicas: Sequence[Replica],
+    prefill_replica: IntArray | None = None,
+    row_of: Callable[[IntArray], IntArray] = lambda request_ids: request_ids,
+) -> Columns:
     """Gaps between tokens of one request that are longer than a step. `prefill_replica` gives the replica of each
     request's first token, where not all of its tokens come from one: then `replica_before` is that of `step_before`.
     """
@@ -70,7 +74,7 @@ def gap_columns(replicas: Sequence[Replica], prefill_replica: IntArray | None = 
         logged_by = np.repeat(np.arange(len(gaps)), [len(each["request"]) for each in gaps])
         is_first = np.zeros(len(logged_by), dtype=np.bool_)
         is_first[np.unique(columns["request"], return_index=True)[1]] = True
-        columns["replica_before"] = np.where(is_first, prefill_replica[columns["request"]], logged_by)
+        columns["replica_before"] = np.where(is_first, prefill_replica[row_of(columns["request"])], logged_by)
     return columns
 
 
@@ -165,9 +169,12 @@ def _go_on(columns: Columns, replica: int, log: dict[str, IntArray]) -> None:
         columns[name][rows] = log[name][spoke]
 
 
-def transfer_columns(transfers: Any, size: int) -> Columns:
+def transfer_columns(
+    transfers: Any, size: int, row_of: Callable[[IntArray], IntArray] = lambda request_ids: request_ids
+) -> Columns:
     """When the KV of each of `size` requests was asked for and was there, and its bytes; nan and 0 where none was."""
     log = _columns(transfers, ("request", "start", "end", "bytes"))
+    log["request"] = row_of(log["request"])
     columns: Columns = {f"kv_transfer_{name}": np.full(size, np.nan) for name in ("start", "end")}
     for name in ("start", "end"):
         columns[f"kv_transfer_{name}"][log["request"]] = to_seconds(log[name])

@@ -14,7 +14,7 @@ of a block for his first step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from simserve.engine.queues import QUEUES
 from simserve.engine.request import FINISHED
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
     Fetch = Callable[[Request, int], None]
     """Told of a request whose blocks are allocated, and of how many leading ones need not be sent; acts later."""
+
+
+ELSEWHERE: Final = 1 << 40
+"""Stands, on a decode replica, for the step of a first token that came from elsewhere: none of its own steps."""
 
 
 class PrefillScheduler(Scheduler):
@@ -84,7 +88,7 @@ class DecodeScheduler(Scheduler):
         KV. Where it does not (the request was evicted with its token in flight) the prompt is computed here.
         """
         request.num_tokens = request.num_prompt_tokens + 1
-        request.first_step = request.token_step = first_step
+        request.first_step, request.token_step = ELSEWHERE, first_step
         if has_kv:
             self._elsewhere.add(request)
 
@@ -172,6 +176,7 @@ class DecodeScheduler(Scheduler):
         plan.num_decodes += 1
         plan.num_sampled += 1
         plan.context += computed
+        plan.longest = 0 if self.decoding.lengths is None else self.decoding.longest()
         plan.gaps += ((request, request.token_step),)
         return 1
 

@@ -90,10 +90,6 @@ class Scenario(Strict):
     @model_validator(mode="after")
     def _deployable(self) -> Self:
         found = list(problems(self.model, self.cluster, self.engine, self.cost, self.run))
-        if self.cluster.pools is not None and (
-            self.workload.client or any(one.client for one in self.workload.classes)
-        ):
-            found.append(("workload.client", "is not modelled with cluster.pools yet; leave it out"))
         trace = self.workload.trace
         if trace is not None and not trace.path.is_file():
             found.append(("workload.trace.file", f"no such file: {trace.path}"))
