@@ -1,10 +1,17 @@
-"""The scheduler that visits every request decides what the one does that keeps sums."""
+"""The scheduler that visits every request decides what the one does that keeps sums, and, with several plans in flight,
+what vLLM decided in recorded runs.
+"""
 
+import gzip
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from numpy.typing import NDArray
+from pipelined import PipelinedReplay
 from random_scenarios import scenarios
 from single_steps import single_steps
 
@@ -12,6 +19,7 @@ from simserve.engine.explicit import ExplicitScheduler
 from simserve.simulation import Simulation, simulate
 from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
+from simserve.validation.recording import parse_workload
 
 SYNCHRONOUS: dict[str, Any] = {"async_scheduling": False}
 
@@ -53,3 +61,22 @@ def gaps(result: Result) -> NDArray[np.int64]:
     rows = np.array(list(result.gaps.values())).T
     longer: NDArray[np.int64] = rows[rows[:, 2] > rows[:, 1] + 1]
     return longer
+
+
+TRACES = sorted((Path(__file__).parent / "pipeline_traces").glob("*.json.gz"))
+
+
+@pytest.mark.plain_source
+@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.removesuffix(".json.gz"))
+def test_plans_in_flight_are_those_of_vllm(path: Path) -> None:
+    """Every field of every step, with two to four plans in flight."""
+    trace = json.loads(gzip.decompress(path.read_bytes()))
+    replay = PipelinedReplay(parse_workload(trace["workload"]), trace["stages"])
+    for recorded in trace["steps"]:
+        assert replay.step() == recorded
+        replay.scheduler.pool.check()
+    assert replay.is_over
+
+
+def test_all_recorded_traces_are_here() -> None:
+    assert len(TRACES) == 12

@@ -8,7 +8,7 @@ With one plan at a time it decides what `Scheduler` decides under synchronous sc
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from simserve.engine.request import DRAINING, FINISHED, PREFILLING, Request
@@ -32,12 +32,12 @@ class ExplicitScheduler(Scheduler):
 
     def __init__(self, config: SchedulerConfig, observer: PoolObserver | None = None) -> None:
         super().__init__(config, observer)
-        self._flights: deque[tuple[StepPlan, list[Request]]] = deque()
-        """Plans whose tokens are not known yet, with the requests that get some."""
+        self._flights: deque[tuple[StepPlan, list[Request], list[Request]]] = deque()
+        """Plans whose tokens are not known yet, with all their requests, and those that get a token."""
         self._sampled: list[Request] = []
         """Those that get a token from the step that is being decided."""
-        self._awaiting: dict[Request, None] = {}
-        """Requests with a token in flight, whatever has become of them since."""
+        self._num_in_flight: Counter[Request] = Counter()
+        """Plans in flight that compute something of a request, whatever has become of it since."""
         self._generating: set[Request] = set()
         """Running requests that were given a token since they were admitted: what they compute next is a decode."""
 
@@ -52,12 +52,12 @@ class ExplicitScheduler(Scheduler):
             plan.gaps += ((request, request.token_step),)
         request.token_step = plan.index
         self._sampled.append(request)
-        self._awaiting[request] = None
 
     def _note_tokens(self, plan: StepPlan) -> None:
         """Decodes are counted as such; only what is left are chunks of prompts, or of what is computed again."""
         if plan.num_sampled:
             self._last_fruitful_step = plan.index
+        requests = [chunk.request for chunk in plan.chunks]
         prompts: list[Chunk] = []
         for chunk in plan.chunks:
             if chunk.request in self._generating:
@@ -68,22 +68,43 @@ class ExplicitScheduler(Scheduler):
                 prompts.append(chunk)
         plan.chunks = prompts
         if not plan.is_empty:
-            self._flights.append((plan, self._sampled))
+            self._flights.append((plan, requests, self._sampled))
+            self._num_in_flight.update(requests)
         self._sampled = []
 
+    def _admit(self, plan: StepPlan, budget: int, threshold: int) -> None:
+        """As ever, but who was preempted with something in flight is passed over until that is done: its token may
+        belong to what is computed again.
+        """
+        passed_over: list[Request] = []
+        waiting, in_flight = self.waiting, self._num_in_flight
+        while True:
+            while waiting and in_flight[waiting[0]]:
+                passed_over.append(waiting.popleft())
+            num_chunks = len(plan.chunks)
+            super()._admit(plan, budget, threshold)
+            budget -= sum(chunk.num_tokens for chunk in plan.chunks[num_chunks:])
+            if not waiting or not in_flight[waiting[0]]:
+                break
+        for request in reversed(passed_over):
+            waiting.appendleft(request)
+
     def _admissible_tokens(self, request: Request, hit: Hit, budget: int, threshold: int) -> int:
-        """As ever, but a preempted request whose token is in flight waits for it: it belongs to what it computes."""
-        if request in self._awaiting:
-            return 0
-        return super()._admissible_tokens(request, hit, budget, threshold)
+        """As ever; 0 for whom `_admit` passes over."""
+        return 0 if self._num_in_flight[request] else super()._admissible_tokens(request, hit, budget, threshold)
 
     def complete(self, plan: StepPlan) -> Sequence[Request]:
         """Take in the tokens of the oldest plan in flight; returns the requests that finished, in running order."""
-        first, sampled = self._flights.popleft()
+        if plan.is_empty:
+            return ()
+        first, requests, sampled = self._flights.popleft()
         assert first is plan, "plans complete in the order in which they were made"
+        for request in requests:
+            self._num_in_flight[request] -= 1
+            if not self._num_in_flight[request]:
+                del self._num_in_flight[request]
         finished = []
         for request in sampled:
-            del self._awaiting[request]
             if request.state is FINISHED:  # aborted meanwhile
                 continue
             self._take_in(request)
