@@ -32,11 +32,13 @@ from simserve.engine.pipeline import PipelineReplica
 from simserve.engine.policies import SCHEDULERS
 from simserve.engine.policies.batch_timer import BatchTimer
 from simserve.engine.policies.static import StaticScheduler
+from simserve.engine.policies.swap import SwapScheduler
+from simserve.engine.policies.swapper import CpuMemory, Swapper
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import Request
 from simserve.engine.scheduler import Scheduler
 from simserve.engine.speculation import Speculation, SpeculativeScheduler
-from simserve.spec.policies import extensions
+from simserve.spec.policies import extensions, policy_name
 from simserve.spec.pools import PoolsSpec
 from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
@@ -112,7 +114,7 @@ class Simulation:
         if isinstance(self.cost, PipelineCost):
             return PipelineReplica(self.clock, ExplicitScheduler(config), self.cost, listener=listener)
         spec = self.scenario.engine.speculative
-        scheduler = SCHEDULERS[self.scenario.engine.scheduler](config) if spec is None else self._drafting(config, spec)
+        scheduler = SCHEDULERS[policy_name(self.scenario.engine)](config) if spec is None else self._drafting(config, spec)
         if self.scenario.run.resolution == "kernels":
             gpu = Gpu.of(self.clock, self.scenario.cluster.gpu)
             return KernelReplica(self.clock, scheduler, self.cost, gpu, listener)
@@ -130,6 +132,26 @@ class Simulation:
         scheduler, batching = replica.scheduler, self.scenario.engine.static_batching
         if isinstance(scheduler, StaticScheduler) and batching is not None:
             BatchTimer(replica, scheduler, to_ticks(batching.timeout))
+        if isinstance(scheduler, SwapScheduler):
+            link = self.scenario.cluster.gpu.interconnect.host_bandwidth
+            memory = CpuMemory(self.scenario.engine.swap_space or 0.0, self._kv_block_bytes, link)
+            Swapper(replica, scheduler, memory, replica.gpu if isinstance(replica, KernelReplica) else None)
+
+    @property
+    def _kv_block_bytes(self) -> float:
+        """Bytes on one GPU that a block of the scheduler stands for."""
+        return self.ledger.block_bytes * self.ledger.allocated_blocks / self.ledger.num_gpu_blocks
+
+    def _swaps(self) -> dict[str, object]:
+        """How often requests were swapped out, and what was copied, both ways, on one GPU of each replica."""
+        swapping = [one.scheduler for one in self.replicas if isinstance(one.scheduler, SwapScheduler)]
+        if not swapping:
+            return {}
+        copied = sum(scheduler.num_copied_blocks for scheduler in swapping)
+        return {
+            "num_swaps": sum(scheduler.num_swaps for scheduler in swapping),
+            "swapped_bytes": copied * self._kv_block_bytes,
+        }
 
     def _prompts(self) -> Prompts | None:
         """Where prompts hang in the prefix trie; None where nothing is shared or nothing is cached."""
@@ -223,6 +245,7 @@ class Simulation:
             "prefix_cache_hits": sum(scheduler.num_cache_hits for scheduler in schedulers),
             "num_preemptions": sum(scheduler.num_preemptions for scheduler in schedulers),
             "num_thrashings": sum(scheduler.num_thrashings for scheduler in schedulers),
+            **self._swaps(),
             "events": self.clock.num_events,
             "scheduler_calls": sum(scheduler.num_calls for scheduler in schedulers),
             "num_gpu_blocks": schedulers[0].config.num_gpu_blocks,

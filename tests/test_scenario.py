@@ -443,7 +443,8 @@ def test_all_problems_are_told_at_once():
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("engine.preemption=swap", "swapping"),
+        ("cluster.autoscaling={}", "autoscaling"),
+        ("cluster.data_parallel=2", "data parallelism inside one engine"),
     ],
 )
 def test_what_the_design_names_and_nothing_computes_yet_is_refused(override, words):

@@ -14,7 +14,7 @@ from test_skipping import assert_same, both_ways
 from simserve.report.summary import summarize
 from simserve.simulation import simulate
 from simserve.spec.errors import ScenarioError
-from simserve.spec.result import COMPLETED, REJECTED
+from simserve.spec.result import COMPLETED, REJECTED, TIMED_OUT
 from simserve.spec.scenario import Scenario
 
 STATIC: dict[str, object] = {
@@ -115,6 +115,22 @@ def test_rows_that_are_through_are_computed_on() -> None:
     assert result.steps["decodes"].tolist()[-1] == 8
     assert (result.steps["decodes"] * result.steps["steps"]).sum() == 8 * 99
     assert result.meta["extensions"] == ["static batching"]
+
+
+@pytest.mark.parametrize("patience", ["timeout: 6 s", "first_token_timeout: 2 s, timeout: 10 s"])
+def test_clients_may_leave_but_their_rows_stay(patience: str) -> None:
+    """A batch cannot be left: rows of clients who have gone are computed to the end, and answer nobody."""
+    question = scenario(
+        "engine.scheduler=static", "engine.max_num_seqs=8", "workload.arrivals.rate=2", "workload.num_requests=60",
+        "workload.output={distribution: uniform, min: 1, max: 600}", f"workload.client={{{patience}, retries: 0}}",
+    )  # fmt: skip
+    runs, steps = both_ways(question)
+    assert_same(runs, steps)
+    gone = runs.requests["status"] == TIMED_OUT
+    assert np.all(gone | (runs.requests["status"] == COMPLETED))
+    assert 5 < gone.sum() < 55
+    useful = (runs.requests["output_len"] - 1)[~gone].sum()
+    assert (runs.steps["decodes"] * runs.steps["steps"]).sum() > 1.5 * useful
 
 
 @pytest.mark.parametrize(

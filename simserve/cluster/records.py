@@ -186,7 +186,7 @@ def transfer_columns(
 def _unfinished(replica: Replica) -> dict[str, IntArray]:
     """The requests that a replica still has, as far as they came."""
     scheduler = replica.scheduler
-    rows = [progress(request, scheduler, None) for request in (*scheduler.running, *scheduler.waiting)]
+    rows = [progress(request, scheduler, None) for request in scheduler.unfinished()]
     return dict(zip(PROGRESS_FIELDS, np.array(rows, dtype=np.int64).reshape(-1, len(PROGRESS_FIELDS)).T, strict=True))
 
 

@@ -22,9 +22,11 @@ class State(IntEnum):
     DRAINING = 3
     """Running, its last token in flight (asynchronous scheduling): it holds blocks and seat, and gets nothing more."""
     FINISHED = 4
+    SWAPPED = 5
+    """Preempted, its KV in CPU memory, or on the way there or back."""
 
 
-WAITING, PREFILLING, DECODING, DRAINING, FINISHED = State
+WAITING, PREFILLING, DECODING, DRAINING, FINISHED, SWAPPED = State
 
 NO_PIECES: list[Piece] = []
 """Held by requests that have nothing in the prefix cache; never changed."""

@@ -93,6 +93,14 @@ class Scheduler:
         """Whether any request waits or runs."""
         return bool(self.running or self.waiting)
 
+    def unfinished(self) -> list[Request]:
+        """Every request that is here."""
+        return [*self.running, *self.waiting]
+
+    def waits_since(self, request: Request) -> int:  # noqa: ARG002
+        """The step of the last token of a decoding request that is passed over, as some policies do; else -1."""
+        return -1
+
     # -- one step ------------------------------------------------------------------------------------------------------
 
     def schedule(self) -> StepPlan:
@@ -111,7 +119,7 @@ class Scheduler:
             or num_decodes > budget
             or (self.prefilling and not self._fits(needed, budget, threshold))
         ):
-            budget = walk(self, plan, budget, threshold)
+            budget = self._walk(plan, budget, threshold)
         else:
             if needed:
                 pool.take(needed)
@@ -139,6 +147,10 @@ class Scheduler:
             self.num_steps += 1
         self._note_tokens(plan)
         return plan
+
+    def _walk(self, plan: StepPlan, budget: int, threshold: int) -> int:
+        """Serve the running requests where their order matters; returns the budget that is left."""
+        return walk(self, plan, budget, threshold)
 
     def _note_tokens(self, plan: StepPlan) -> None:
         """Who gets the last token from this step; with asynchronous scheduling those whose `max_tokens` tell get no
@@ -213,19 +225,26 @@ class Scheduler:
         elif request.state is DRAINING:
             self._keep_late(request)
         else:
-            self.prefilling.pop(request, None)
-            plan.chunks = [chunk for chunk in plan.chunks if chunk.request is not request]
-            plan.num_prefill_tokens = sum(chunk.num_tokens for chunk in plan.chunks)
+            self._drop_chunk(plan, request)
         self.pool.release(request, may_return=True)
         del self.running[request]
         request.state = WAITING
         request.num_computed_tokens = 0
+        self.waiting.appendleft(request)
+        self._note_preemption(plan, request)
+
+    def _drop_chunk(self, plan: StepPlan, request: Request) -> None:
+        """A request that is not decoding gets nothing in this step, or what it got is taken back."""
+        self.prefilling.pop(request, None)
+        plan.chunks = [chunk for chunk in plan.chunks if chunk.request is not request]
+        plan.num_prefill_tokens = sum(chunk.num_tokens for chunk in plan.chunks)
+
+    def _note_preemption(self, plan: StepPlan, request: Request) -> None:
         if request.num_preemptions and self._last_fruitful_step < request.preempted_at:
             self.num_thrashings += 1
         request.preempted_at = self.num_steps
         request.num_preemptions += 1
         self.num_preemptions += 1
-        self.waiting.appendleft(request)
         plan.preempted += (request,)
 
     def starve(self, plan: StepPlan, request: Request) -> None:

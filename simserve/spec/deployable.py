@@ -151,6 +151,8 @@ def _pipeline_parallel(model: ModelSpec, cluster: ClusterSpec, engine: EngineSpe
         yield "engine.scheduler", f"{engine.scheduler} is not modelled with pipeline stages yet; use vllm_v1"
     if engine.preemption != "recompute":
         yield "engine.preemption", f"{engine.preemption} is not modelled with pipeline stages yet; use recompute"
+    if engine.preemption != "recompute":
+        yield "engine.preemption", f"{engine.preemption} is not modelled with pipeline stages yet; use recompute"
     if engine.async_scheduling:
         yield "engine.async_scheduling", "is not modelled with pipeline stages yet; leave it out"
     if run.resolution == "kernels":

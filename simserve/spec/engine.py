@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.model import ModelSpec
 from simserve.spec.policies import StaticBatchingSpec, fill_policies
-from simserve.spec.quantities import Count, PositiveCount, PositiveShare, Share, parse_count
+from simserve.spec.quantities import Bytes, Count, PositiveCount, PositiveShare, Share, parse_count
 from simserve.spec.speculative import SpeculativeSpec, fill_speculative, query_len_of
 from simserve.spec.strict import Strict
 
@@ -42,7 +42,6 @@ class EngineSpec(Strict):
     """One replica's engine, every default resolved."""
 
     NOT_MODELLED: ClassVar = {
-        "preemption=swap": "preemption by swapping",
     }
 
     scheduler: Literal["vllm_v1", "prefill_first", "static"] = "vllm_v1"
@@ -74,7 +73,9 @@ class EngineSpec(Strict):
     """
     kv_allocation: Literal["paged", "contiguous"] = "paged"
     """`contiguous` reserves `max_model_len` tokens for each request, as engines did before PagedAttention."""
-    preemption: Literal["recompute"] = "recompute"
+    preemption: Literal["recompute", "swap"] = "recompute"
+    swap_space: Bytes | None = None
+    """CPU memory of one GPU for those who are swapped out."""
     speculative: SpeculativeSpec | None = None
 
 

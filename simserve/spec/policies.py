@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from simserve.spec.engine import EngineSpec
 
 
+SWAP_SPACE = "4 GiB"
+"""CPU memory of one GPU for swapping: the default of vLLM before V1 (0.8, `--swap-space`)."""
+
+
 class StaticBatchingSpec(Strict):
     """When a static batch begins."""
 
@@ -27,6 +31,8 @@ def fill_policies(settings: Mapping[str, Any]) -> dict[str, Any]:
         defaults["enable_prefix_caching"] = False
     if settings.get("scheduler") == "static":
         defaults |= {"async_scheduling": False, "static_batching": {}}
+    if settings.get("preemption") == "swap":
+        defaults |= {"async_scheduling": False, "swap_space": SWAP_SPACE}
     return defaults
 
 
@@ -39,6 +45,19 @@ def policy_problems(engine: "EngineSpec") -> Iterator[tuple[str, str]]:
         yield from _static_problems(engine)
     elif engine.static_batching is not None:
         yield "engine.static_batching", f"would be ignored by scheduler: {engine.scheduler}; state scheduler: static"
+    if engine.preemption == "swap":
+        yield from _swap_problems(engine)
+    elif engine.swap_space is not None:
+        yield "engine.swap_space", "would be ignored: nothing is swapped; state preemption: swap"
+
+
+def _swap_problems(engine: "EngineSpec") -> Iterator[tuple[str, str]]:
+    if engine.async_scheduling:
+        yield "engine.async_scheduling", "swapping is modelled step by step only; leave it out"
+    if engine.scheduler != "vllm_v1":
+        yield "engine.preemption", f"swap is not modelled with scheduler: {engine.scheduler}; use vllm_v1"
+    elif engine.kv_allocation == "contiguous":
+        yield "engine.preemption", "swap would be ignored: who has a place of his own is never preempted; leave it out"
 
 
 def _static_problems(engine: "EngineSpec") -> Iterator[tuple[str, str]]:
@@ -50,11 +69,17 @@ def _static_problems(engine: "EngineSpec") -> Iterator[tuple[str, str]]:
         yield "engine.watermark", "would be ignored: a static batch has blocks for all it may need; leave it out"
 
 
+def policy_name(engine: "EngineSpec") -> str:
+    """The scheduler that has all that the engine asks for."""
+    return "swap" if engine.preemption == "swap" else engine.scheduler
+
+
 def extensions(engine: "EngineSpec") -> list[str]:
     """What the engine has and vLLM has not, in words."""
     asked = {
         "static batching": engine.scheduler == "static",
         "prefill-first scheduling": engine.scheduler == "prefill_first",
         "contiguous KV allocation": engine.kv_allocation == "contiguous",
+        "preemption by swapping": engine.preemption == "swap",
     }
     return [name for name, is_on in asked.items() if is_on]

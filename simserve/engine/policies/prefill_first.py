@@ -126,10 +126,16 @@ class PrefillFirstScheduler(Scheduler):
         """The step that gave a decoding request its last token, before the one that is being decided."""
         return max(self._last_decode_step, request.token_step) if self._decodes_wait else self.num_steps - 1
 
+    def waits_since(self, request: Request) -> int:
+        """The step of the last token of a decoding request that waits for prompts, if that token is known; else -1."""
+        if not self._decodes_wait:
+            return -1
+        step, flight = self._step_of_last_token(request), self._in_flight
+        return step if flight is None or step < flight.index else -1
+
     def _knows_last_token(self, request: Request) -> bool:
-        """Whether no token of a decoding request is in flight, since the step in flight is one of prompts."""
-        flight = self._in_flight
-        return self._decodes_wait and flight is not None and self._step_of_last_token(request) < flight.index
+        """Whether the token is known of which asynchronous scheduling would think that it is in flight."""
+        return self._in_flight is not None and self.waits_since(request) >= 0
 
     def num_hashed_blocks(self, request: Request, ahead: int = 0) -> int:
         """Leading blocks of a decoding request that are hashed: up to its last known token."""
