@@ -39,7 +39,7 @@ from simserve.engine.request import Request
 from simserve.engine.scheduler import Scheduler
 from simserve.engine.speculation import Speculation, SpeculativeScheduler
 from simserve.spec.policies import extensions, policy_name
-from simserve.spec.pools import PoolsSpec
+from simserve.spec.pools import POOLS, PoolsSpec
 from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
 from simserve.spec.speculative import SpeculativeSpec
@@ -275,7 +275,7 @@ class PooledSimulation(Simulation):
     """A fleet of prefill replicas and decode replicas. What a run says of one replica it says of a decode replica."""
 
     def __init__(self, scenario: Scenario, pools: PoolsSpec) -> None:
-        self.prefill, self.decode = (Pool.of(scenario.of_pool(pool)) for pool in (pools.prefill, pools.decode))
+        self.prefill, self.decode = (Pool.of(scenario.of_pool(name)) for name in POOLS)
         self._stay_below = pools.stay_below
         super().__init__(scenario, self.decode.scenario)
 

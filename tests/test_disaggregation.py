@@ -1,5 +1,6 @@
 """Prefill and decode pools: what they cost, and that what they cost shows in one place."""
 
+import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,9 @@ from pooled import pooled
 from scenario_text import scenario
 from served import ASYNC, CONSTANT, SYNC
 from single_steps import ticks
+from typer.testing import CliRunner
 
+from simserve.cli import app
 from simserve.cost import build_step_cost
 from simserve.planning.capacity import find_capacity
 from simserve.planning.executor import open_executor
@@ -453,3 +456,17 @@ def test_a_rate_limit_stands_before_both_pools() -> None:
     limit = "cluster.rate_limit={requests_per_minute: 60, burst: 1 s}"
     requests = simulate(pooled("workload.arrivals={process: constant, rate: 2}", limit)).requests
     assert (requests["status"] == REJECTED).sum() == pytest.approx(50, abs=2)
+
+
+def test_commands_that_look_at_one_engine_look_at_a_pool(tmp_path: Path) -> None:
+    """`simserve memory` shows both pools, `simserve step` the one that would run such a step."""
+    path = tmp_path / "pools.yaml"
+    pools = "cluster.pools={prefill: {engine: {max_num_batched_tokens: 16384}}, decode: {tensor_parallel: 2}}"
+    path.write_text(pooled(pools).to_yaml())
+    ledgers = json.loads(CliRunner().invoke(app, ["memory", str(path), "--json"]).stdout)
+    assert ledgers["prefill"]["activations"] > ledgers["decode"]["activations"]
+    assert ledgers["decode"]["num_gpu_blocks"] > 2 * ledgers["prefill"]["num_gpu_blocks"]
+    one = json.loads(CliRunner().invoke(app, ["step", str(path), "--json", "--decodes", "8"]).stdout)
+    other = json.loads(CliRunner().invoke(app, ["step", str(path), "--json", "--prefill", "512"]).stdout)
+    assert any(operator["bound"] == "network" for operator in one["operators"])
+    assert not any(operator["bound"] == "network" for operator in other["operators"])

@@ -1,9 +1,16 @@
 """`simserve memory`: what fills a GPU, in the lines of vLLM's start-up log."""
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 import typer
 
 from simserve.cli.arguments import Json, Overrides, ScenarioName, load
 from simserve.cli.console import print_json, print_table
+from simserve.spec.pools import POOLS
+
+if TYPE_CHECKING:
+    from simserve.spec.scenario import Scenario
 
 LINES = {
     "weights": "weights of one GPU",
@@ -27,12 +34,18 @@ def memory(scenario: ScenarioName, overrides: Overrides = None, json: Json = Fal
 
     from simserve.cost.memory import memory_ledger
 
-    ledger = memory_ledger(spec).as_dict()
+    engines = {"": spec} if spec.cluster.pools is None else {name: spec.of_pool(name) for name in POOLS}
+    ledgers = {name: memory_ledger(engine).as_dict() for name, engine in engines.items()}
     if json:
-        print_json(ledger)
+        print_json(ledgers.get("", ledgers))
         return
+    for name, ledger in ledgers.items():
+        _print(f"{name} pool" if name else "", ledger, engines[name])
+
+
+def _print(title: str, ledger: Mapping[str, float | int | str], spec: "Scenario") -> None:
     print_table(
-        "", ["line", "GiB", "what"], ([name, f"{int(ledger[name]) / 2**30:.2f}", LINES[name]] for name in LINES)
+        title, ["line", "GiB", "what"], ([name, f"{int(ledger[name]) / 2**30:.2f}", LINES[name]] for name in LINES)
     )
     typer.echo(
         f"GPU KV cache size: {ledger['kv_tokens']:,} tokens ({ledger['num_gpu_blocks']:,} blocks of"

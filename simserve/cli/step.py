@@ -38,6 +38,9 @@ def step(
     if timeline is not None and timeline.suffix != ".json":
         fail(f"--timeline {timeline}: the name of a trace ends in .json")
     spec = load(scenario, overrides)
+    if spec.cluster.pools is not None:
+        spec = spec.of_pool("prefill" if prefill else "decode")
+        say(f"a step of the {'prefill' if prefill else 'decode'} pool")
     if timeline is not None and spec.engine.speculative is not None:
         fail("--timeline: launches of a step that verifies drafts are not modelled yet; set engine.speculative=null")
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from simserve.cost.explain import operators_of_step
 from simserve.planning.trial import SUSTAINED
+from simserve.spec.pools import POOLS
 from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
 
@@ -93,10 +94,9 @@ def step_time_shares(result: Result) -> dict[str, float]:
 def _engines(result: Result) -> tuple[list[Scenario], NDArray[np.int64]]:
     """The question to each kind of replica, and for each row of the log which of them ran it."""
     scenario, replica = result.scenario, result.steps["replica"]
-    pools = scenario.cluster.pools
-    if pools is None:
+    if scenario.cluster.pools is None:
         return [scenario], np.zeros(len(replica), np.int64)
-    members = [scenario.of_pool(pool) for pool in (pools.prefill, pools.decode)]
+    members = [scenario.of_pool(name) for name in POOLS]
     return members, (replica >= members[0].cluster.replicas).astype(np.int64)
 
 

@@ -71,7 +71,7 @@ def fleet_words(cluster: ClusterSpec) -> str | None:
         return None
     words = []
     for name in POOLS:
-        pool = cluster.of_pool(getattr(cluster.pools, name))
+        pool = cluster.of_pool(name)
         words.append(
             f"{pool.replicas} {name} replica{'s' if pool.replicas > 1 else ''} of {pool.gpus_per_replica} x"
             f" {pool.gpu.name}"

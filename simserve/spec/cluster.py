@@ -6,7 +6,7 @@ from pydantic import field_validator
 
 from simserve.spec.experts import ExpertParallelSpec
 from simserve.spec.hardware import GpuSpec
-from simserve.spec.pools import KvLinkSpec, PoolSpec, PoolsSpec
+from simserve.spec.pools import POOLS, KvLinkSpec, PoolSpec, PoolsSpec
 from simserve.spec.quantities import Dollars, PositiveCount
 from simserve.spec.rate_limit import RateLimitSpec
 from simserve.spec.strict import Strict
@@ -44,8 +44,7 @@ class ClusterSpec(Strict):
     def gpus_per_replica(self) -> int:
         """GPUs of one replica; with pools of one set of both."""
         if self.pools is not None:
-            both = self.pools.prefill, self.pools.decode
-            return sum(pool.replicas * self.of_pool(pool).gpus_per_replica for pool in both)
+            return sum(self.of_pool(name).num_gpus for name in POOLS) // self.replicas
         return self.tensor_parallel * self.pipeline_parallel
 
     @property
@@ -58,10 +57,11 @@ class ClusterSpec(Strict):
         """Replicas of the whole fleet, those of both pools where there are pools."""
         if self.pools is None:
             return self.replicas
-        return self.replicas * (self.pools.prefill.replicas + self.pools.decode.replicas)
+        return sum(self.of_pool(name).replicas for name in POOLS)
 
-    def of_pool(self, pool: PoolSpec) -> "ClusterSpec":
-        """One of the pools as a fleet of its own."""
+    def of_pool(self, name: str) -> "ClusterSpec":
+        """One of the pools, `prefill` or `decode`, as a fleet of its own."""
+        pool: PoolSpec = getattr(self.pools, name)
         return self.model_copy(
             update={
                 "replicas": self.replicas * pool.replicas,

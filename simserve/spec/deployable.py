@@ -30,7 +30,7 @@ def problems(
     if cluster.pools is not None:
         for name in POOLS:
             pool = getattr(cluster.pools, name)
-            own = _problems_of_engine(model, cluster.of_pool(pool), pool.engine, cost, run)
+            own = _problems_of_engine(model, cluster.of_pool(name), pool.engine, cost, run)
             for key, what in own:
                 if (key, what) not in found:
                     yield f"cluster.pools.{name}.{key.removeprefix('cluster.')}", what
@@ -149,8 +149,6 @@ def _pipeline_parallel(model: ModelSpec, cluster: ClusterSpec, engine: EngineSpe
         yield key, f"the window layers of {model.name} on different stages are not modelled yet; use tensor_parallel"
     if engine.scheduler != "vllm_v1":
         yield "engine.scheduler", f"{engine.scheduler} is not modelled with pipeline stages yet; use vllm_v1"
-    if engine.preemption != "recompute":
-        yield "engine.preemption", f"{engine.preemption} is not modelled with pipeline stages yet; use recompute"
     if engine.preemption != "recompute":
         yield "engine.preemption", f"{engine.preemption} is not modelled with pipeline stages yet; use recompute"
     if engine.async_scheduling:

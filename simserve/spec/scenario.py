@@ -15,7 +15,7 @@ from simserve.spec.engine import EngineSpec, fill_engine
 from simserve.spec.errors import ScenarioError
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.model import ModelSpec
-from simserve.spec.pools import PoolSpec, fill_pools, hand_down_engine
+from simserve.spec.pools import fill_pools, hand_down_engine
 from simserve.spec.quantities import Count
 from simserve.spec.run import CostSpec, RunSpec
 from simserve.spec.slo import SloSpec
@@ -102,9 +102,10 @@ class Scenario(Strict):
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in type(self).model_fields)
 
-    def of_pool(self, pool: PoolSpec) -> "Scenario":
-        """The same question to one of the pools alone: its replicas, its engine."""
-        return self.model_copy(update={"cluster": self.cluster.of_pool(pool), "engine": pool.engine})
+    def of_pool(self, name: str) -> "Scenario":
+        """The same question to one of the pools alone, `prefill` or `decode`: its replicas, its engine."""
+        engine = getattr(self.cluster.pools, name).engine
+        return self.model_copy(update={"cluster": self.cluster.of_pool(name), "engine": engine})
 
     def remember(self, document: Document) -> None:
         """Keep the data as written, so that `with_overrides` can resolve the defaults anew."""
