@@ -37,7 +37,7 @@ from simserve.engine.policies.swapper import CpuMemory, Swapper
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import Request
 from simserve.engine.scheduler import Scheduler
-from simserve.engine.speculation import Speculation, SpeculativeScheduler
+from simserve.engine.speculation import SpeculativeScheduler, speculation_by
 from simserve.spec.policies import extensions, policy_name
 from simserve.spec.pools import POOLS, PoolsSpec
 from simserve.spec.result import Result
@@ -113,8 +113,8 @@ class Simulation:
         config = scheduler_config(self.scenario, self.ledger.num_gpu_blocks)
         if isinstance(self.cost, PipelineCost):
             return PipelineReplica(self.clock, ExplicitScheduler(config), self.cost, listener=listener)
-        spec = self.scenario.engine.speculative
-        scheduler = SCHEDULERS[policy_name(self.scenario.engine)](config) if spec is None else self._drafting(config, spec)
+        engine, spec = self.scenario.engine, self.scenario.engine.speculative
+        scheduler = SCHEDULERS[policy_name(engine)](config) if spec is None else self._drafting(config, spec)
         if self.scenario.run.resolution == "kernels":
             gpu = Gpu.of(self.clock, self.scenario.cluster.gpu)
             return KernelReplica(self.clock, scheduler, self.cost, gpu, listener)
@@ -125,7 +125,7 @@ class Simulation:
     def _drafting(self, config: SchedulerConfig, spec: SpeculativeSpec) -> SpeculativeScheduler:
         seed = int(random_stream(self.scenario.seed, "acceptance").integers(1 << 62))
         acceptance = Acceptance(spec.acceptance, spec.match_rate, seed)
-        return SpeculativeScheduler(config, Speculation.by(spec.method, spec.num_speculative_tokens), acceptance)
+        return SpeculativeScheduler(config, speculation_by(spec.method, spec.num_speculative_tokens), acceptance)
 
     def _equip(self, replica: Replica) -> None:
         """What the policy of a replica needs beside it."""
@@ -201,8 +201,8 @@ class Simulation:
             memory=self.ledger.as_dict(),
             meta=self._meta(float(steps["end"].max(initial=0.0)))
             | self._costs(steps)
-            | self._refused()
-            | speculation_counts(self.replicas),
+            | speculation_counts(self.replicas)
+            | self._refused(),
         )
 
     def _requests(self, sent: records.Sent, num_prefill: int = 0) -> records.Columns:
@@ -354,7 +354,8 @@ class PooledSimulation(Simulation):
 
 def scheduler_config(scenario: Scenario, num_gpu_blocks: int) -> SchedulerConfig:
     """What a scenario tells the scheduler."""
-    engine, block_size = scenario.engine, scenario.engine.block_size
+    engine = scenario.engine
+    block_size: int = engine.block_size
     if engine.kv_allocation == "contiguous":  # one block for each request, whatever becomes of it
         num_gpu_blocks = 1 + (num_gpu_blocks - 1) * block_size // engine.max_model_len
         block_size = engine.max_model_len

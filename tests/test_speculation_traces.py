@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from workloads import workloads
 
 from simserve.engine.acceptance import Acceptance
-from simserve.engine.speculation import Speculation, SpeculativeScheduler
+from simserve.engine.speculation import Speculation, SpeculativeScheduler, speculation_by
 from simserve.validation.recording import SchedulerWorkload, parse_workload
 from simserve.validation.replay import Replay
 
@@ -48,7 +48,7 @@ def numbered(content: dict[str, Any]) -> dict[str, Any]:
 def test_scheduler_decides_what_vllm_decided(path: Path) -> None:
     trace = json.loads(gzip.decompress(path.read_bytes()))
     told = trace["speculation"]
-    speculation = Speculation.by(told["method"], told["k"])
+    speculation = speculation_by(told["method"], told["k"])
     acceptance = Acceptance(told["acceptance"], told["match_rate"], told["seed"])
     steps = steps_of(parse_workload(trace["workload"]), speculation, acceptance)
     for ours, recorded in zip(steps, trace["steps"], strict=True):
@@ -68,4 +68,4 @@ def test_without_drafts_it_decides_what_the_scheduler_decides(content: dict[str,
     expected = []
     while not plain.is_over:
         expected.append(in_any_order(plain.step()))
-    assert steps_of(workload, Speculation.by("ngram", 0), Acceptance((), 1.0, 0)) == expected
+    assert steps_of(workload, speculation_by("ngram", 0), Acceptance((), 1.0, 0)) == expected

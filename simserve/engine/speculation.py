@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from simserve.engine.eagle_pool import EagleBlockPool
 from simserve.engine.plan import Chunk, StepPlan
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
     from simserve.engine.observer import PoolObserver
 
 
-@dataclass(frozen=True, slots=True)
-class Speculation:
+class Speculation(NamedTuple):
     """What the scheduler is told of the drafter, with vLLM's names.
 
     `num_lookahead_tokens`: blocks are held for so many tokens more than a step computes, where the drafter writes its
@@ -46,18 +44,18 @@ class Speculation:
     use_eagle: bool
     needs_match: bool
 
-    @classmethod
-    def by(cls, method: str, num_speculative_tokens: int) -> Speculation:
-        """What `method`, one of ngram, draft_model, eagle and mtp, means to the scheduler (vLLM 0.32, config/vllm.py
-        and config/speculative.py).
-        """
-        return cls(
-            num_speculative_tokens,
-            num_lookahead_tokens=0 if method == "ngram" else num_speculative_tokens,
-            max_num_new_slots_for_drafting=int(method == "draft_model"),
-            use_eagle=method in {"eagle", "mtp"},
-            needs_match=method == "ngram",
-        )
+
+def speculation_by(method: str, num_speculative_tokens: int) -> Speculation:
+    """What `method`, one of ngram, draft_model, eagle and mtp, means to the scheduler (vLLM 0.32, config/vllm.py and
+    config/speculative.py).
+    """
+    return Speculation(
+        num_speculative_tokens,
+        num_lookahead_tokens=0 if method == "ngram" else num_speculative_tokens,
+        max_num_new_slots_for_drafting=int(method == "draft_model"),
+        use_eagle=method in {"eagle", "mtp"},
+        needs_match=method == "ngram",
+    )
 
 
 class Progress:
