@@ -47,8 +47,8 @@ class KvLinkSpec(Strict):
     backbone: BytesPerSecond | None = None
     """Of what all transfers share; nobody has to wait for it where it is left out."""
     latency: Seconds = 0.0
-    """From the decode replica's asking for the blocks to their first byte; what a proxy between the pools and the second
-    front end take may be put here, too."""
+    """From the decode replica's asking for the blocks to their first byte; the place, too, for what a proxy between the
+    pools and the second front end take."""
 
 
 def hand_down_engine(data: Any) -> Any:
