@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -40,9 +40,6 @@ class CudaGraphSpec(Strict):
 
 class EngineSpec(Strict):
     """One replica's engine, every default resolved."""
-
-    NOT_MODELLED: ClassVar = {
-    }
 
     scheduler: Literal["vllm_v1", "prefill_first", "static"] = "vllm_v1"
     static_batching: StaticBatchingSpec | None = None

@@ -30,5 +30,6 @@ class BatchTimer:
         event.callbacks.append(self._run_out)
 
     def _run_out(self, event: Event) -> None:
+        assert isinstance(event.value, Request)
         self._scheduler.overdue(event.value)
         self._replica.disturb()
