@@ -252,6 +252,7 @@ def test_a_drafter_takes_weights_and_adds_to_every_block() -> None:
     assert eagle.weights - plain.weights == pytest.approx(layer, rel=0.15)
     assert eagle.block_bytes == plain.block_bytes * 33 // 32
     assert small.weights - plain.weights == alone.weights
+    assert eagle.cuda_graphs > plain.cuda_graphs
     assert small.block_bytes == plain.block_bytes + alone.block_bytes
     assert plain.num_gpu_blocks > eagle.num_gpu_blocks > small.num_gpu_blocks
     looked_up = memory_ledger(scenario(speculating("ngram")))

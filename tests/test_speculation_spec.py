@@ -59,6 +59,8 @@ def test_a_resolved_scenario_asks_the_same_again(method: str) -> None:
         (["engine.speculative={method: eagle, num_speculative_tokens: 3}"], "acceptance", "is needed and not given"),
         ([speculating(count=0)], "num_speculative_tokens", "must be at least 1"),
         ([speculating("medusa")], "method", "Medusa heads is not modelled yet"),
+        ([speculating("draft_model", model="llama-3.2-1b")], "model", "is called draft_model here"),
+        ([speculating("eagle", synthetic_acceptance_length=2.5)], "acceptance_length", "state acceptance"),
         ([speculating("eagle", num_tokens=3)], "num_tokens", "did you mean 'num_speculative_tokens'?"),
         ([speculating("ngram", prompt_lookup_max=4)], "prompt_lookup_max", "state match_rate and acceptance"),
         ([speculating("eagle", draft_model="llama-3.2-1b")], "draft_model", "goes with method draft_model"),

@@ -126,7 +126,7 @@ def _lines(scenario: "Scenario", model: ModelSpec, stage: int) -> dict[str, int]
         ),
         "activations": activation_bytes(model, ranks, tokens=tokens, rows=rows, max_model_len=engine.max_model_len),
         "framework": round(gpu.framework_bytes + (gpu.communicator_bytes if cluster.gpus_per_replica > 1 else 0)),
-        "cuda_graphs": graph_bytes(model.num_layers, _graphs(engine)),
+        "cuda_graphs": graph_bytes(model.num_layers, _graphs(engine)) + _drafter_graph_bytes(scenario),
     }
 
 
@@ -157,6 +157,12 @@ def _drafter_weight_bytes(scenario: "Scenario") -> float:
     return weight_bytes(drafter, ranks) + act * (
         joint_parameters(spec, drafter) - shared_parameters(spec, drafter) / ranks
     )
+
+
+def _drafter_graph_bytes(scenario: "Scenario") -> int:
+    spec = scenario.engine.speculative
+    drafter = None if spec is None or spec.is_eager else drafter_of(spec, scenario.model)
+    return 0 if drafter is None else graph_bytes(drafter.num_layers, _graphs(scenario.engine))
 
 
 def weight_bytes(model: ModelSpec, ranks: int) -> float:

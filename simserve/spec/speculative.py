@@ -32,6 +32,8 @@ class SpeculativeSpec(Strict):
     NOT_MODELLED: ClassVar = {
         "prompt_lookup_min": "which n-grams match (state match_rate and acceptance)",
         "prompt_lookup_max": "which n-grams match (state match_rate and acceptance)",
+        "synthetic_acceptance_rates": "acceptance up to each draft (state acceptance, of each given those before)",
+        "synthetic_acceptance_length": "an acceptance length (state acceptance, of each draft given those before)",
         "parallel_drafting": "drafts proposed in one pass",
         "num_speculative_tokens_per_batch_size": "a number of drafts that follows the batch",
         "draft_tensor_parallel_size": "a drafter on fewer GPUs than its model",
@@ -60,6 +62,11 @@ class SpeculativeSpec(Strict):
     enforce_eager: bool | None = None
     """Whether the drafter runs without CUDA graphs. Null: a draft model does, for which vLLM 0.32 captures none; the
     others as their model."""
+
+    @classmethod
+    def explain_unknown(cls, key: str) -> str:
+        """As for any section; vLLM's own name of the small model is told ours."""
+        return "is called draft_model here" if key == "model" else super().explain_unknown(key)
 
     @field_validator("draft_model", mode="before")
     @classmethod
