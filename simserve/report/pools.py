@@ -20,10 +20,8 @@ Value = int | float | str | None
 def usable_blocks(meta: Mapping[str, Any], replica: NDArray[Any]) -> NDArray[Any] | int | None:
     """KV blocks that requests can hold on each of these replicas: all but vLLM's null block; None where not known."""
     if pools := meta.get("pools"):
-        blocks = np.repeat(
-            [pools[name]["num_gpu_blocks"] - 1 for name in POOLS], [pools[name]["replicas"] for name in POOLS]
-        )
-        each: NDArray[Any] = blocks[replica]
+        sizes, counts = ([pools[name][key] for name in POOLS] for key in ("num_gpu_blocks", "replicas"))
+        each: NDArray[Any] = np.repeat(np.array(sizes) - 1, counts)[replica]
         return each
     blocks = meta.get("num_gpu_blocks")
     return blocks - 1 if isinstance(blocks, int) and blocks > 1 else None
