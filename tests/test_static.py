@@ -11,6 +11,7 @@ from scenario_text import scenario
 from served import milliseconds, serve
 from test_skipping import assert_same, both_ways
 
+from simserve.planning.bottleneck import find_bottleneck
 from simserve.report.summary import summarize
 from simserve.simulation import simulate
 from simserve.spec.errors import ScenarioError
@@ -115,6 +116,14 @@ def test_rows_that_are_through_are_computed_on() -> None:
     assert result.steps["decodes"].tolist()[-1] == 8
     assert (result.steps["decodes"] * result.steps["steps"]).sum() == 8 * 99
     assert result.meta["extensions"] == ["static batching"]
+
+
+def test_who_waits_waits_for_the_batch_to_end() -> None:
+    """Whatever the batch leaves free: that is what binds, and not blocks or seats."""
+    question = scenario("engine.scheduler=static", "workload.arrivals.rate=20", "workload.num_requests=60")
+    found = find_bottleneck(simulate(question), "ttft")
+    assert found.resource == "batch"
+    assert found.waiting["batch"] > 0.5
 
 
 @pytest.mark.parametrize("patience", ["timeout: 6 s", "first_token_timeout: 2 s, timeout: 10 s"])

@@ -124,7 +124,7 @@ def _fleet_words(cluster: "ClusterSpec", replicas: int) -> str:
 
 def _resource_words(resource: str, waiting: Mapping[str, float]) -> str:
     """The resource in words; see `simserve.planning.bottleneck` for the definitions."""
-    waited = {"kv": "KV blocks", "seats": "seats (max_num_seqs)"}
+    waited = {"kv": "KV blocks", "seats": "seats (max_num_seqs)", "batch": "static batches to end"}
     if resource in waited:
         return f"{waited[resource]}: requests waited for them in {waiting[resource]:.0%} of the busy time"
     spent = {

@@ -4,7 +4,7 @@ Two views of the records of a run, both as shares of the time in which the engin
 
 - *Waiting*: in the steps that left requests waiting, what stood in their way. `seats`: as many requests were running as
   `max_num_seqs` (or `max_num_active_seqs`) allows. `budget`: the step carried `max_num_batched_tokens`. `kv`: neither,
-  so that blocks were missing.
+  so that blocks were missing. `batch`: a static batch had to end, whatever was free.
 - *Step time*: `host` is the time in which the GPU ran no kernel (engine-core work and launches that were waited for).
   The rest is split by the bound of each operator, over steps drawn evenly in time: `network` (collectives), `floor`
   (kernels too short to be bound by anything else), and `compute` or `bandwidth` by which of FLOPs and bytes would take
@@ -60,6 +60,8 @@ def waiting_shares(result: Result) -> dict[str, float]:
     steps = result.steps
     busy = busy_time(steps)
     blocked = steps["waiting"] > 0
+    if result.scenario.engine.scheduler == "static":
+        return {"batch": float(busy[blocked].sum() / (busy.sum() or 1.0))}
     members, which = _engines(result)
     most_running = np.array([min(each.engine.max_num_seqs, each.engine.max_num_active_seqs) for each in members])
     most_tokens = np.array([each.engine.max_num_batched_tokens for each in members])
