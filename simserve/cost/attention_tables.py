@@ -92,7 +92,7 @@ class DecodeTable:
         return int(num_decodes * self._longest[np.searchsorted(self._batches, num_decodes)])
 
 
-IDLE_SHARE = 0.1
+IDLE_SHARE = 0.15
 """Share of the shortest prefill attention in which a GPU does the work of further short prompts at no cost: fitted to
 batches of prompts on all measured cards."""
 
