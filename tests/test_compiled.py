@@ -24,6 +24,7 @@ QUESTIONS = {
     "memory-pressure": ["memory-pressure", "workload.num_requests=300"],
     "multi-turn-chat": ["multi-turn-chat", "workload.num_requests=300"],
     "priority": ["classes-priority", "workload.num_requests=300"],
+    "retry-storm": ["gallery/retry_storm", "workload.duration=120 s"],
 }
 
 pytestmark = pytest.mark.skipif(not is_compiled(), reason="the compiled build is tested by `make test-compiled`")

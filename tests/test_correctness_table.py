@@ -47,6 +47,8 @@ CASES: dict[str, tuple[str, ...]] = {
         "test_correctness_clock::test_183_whoever_arrived_is_counted_and_nobody_else",
         "test_conservation::test_requests_tokens_and_blocks_are_conserved_after_every_event",
         "test_laws::test_every_run_ends_with_everyone_served_or_rejected",
+        "test_impatient::test_nothing_stays_behind_who_gives_up",
+        "test_impatient::test_every_request_ends_once_and_its_attempts_follow_each_other",
         "test_metrics::test_a_request_that_never_came_is_not_counted",
     ),
     "inference-sim#1057, #1079: a preempted request starts from nothing, again and again": (

@@ -89,6 +89,7 @@ def _our_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     yield _line("Output tokens per s and user:", summary["tokens_per_s_per_user"])
     if summary["price_per_gpu_hour"] is not None:
         yield _line("Cost per million output tokens ($):", summary["cost_per_million_output_tokens"])
+    yield from _class_lines(summary)
     yield from _objective_lines(summary)
     yield from textwrap.wrap(f"Trust: {summary['trust']}", WIDTH, break_on_hyphens=False)
 
@@ -103,6 +104,16 @@ def _attempt_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         yield _line("Attempts:", attempts["count"])
         yield _line("Attempts that timed out:", attempts["statuses"]["timed_out"])
         yield _line("Output tokens generated in vain:", attempts["wasted_output_tokens"])
+
+
+def _class_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+    for name, found in summary["classes"].items():
+        yield _title(f" Class {name} ", "-")
+        yield _line("Successful requests:", found["completed"])
+        yield _line("Mean TTFT (ms):", found["mean_ttft_ms"])
+        yield _line("P95 TTFT (ms):", found["p95_ttft_ms"])
+        yield _line("P95 TPOT (ms):", found["p95_tpot_ms"])
+        yield _line("Output token throughput (tok/s):", found["output_throughput"])
 
 
 def _objective_lines(summary: Mapping[str, Any]) -> Iterator[str]:

@@ -8,7 +8,7 @@ def test_batch_work_multiplies_throughput_within_the_objective_of_others() -> No
     assert 9 < measured["throughput_factor"] < 11
     assert measured["p95_ttft_alone_ms"] < 30
     assert measured["p95_ttft_priority_ms"] < 500
-    assert measured["p95_tpot_priority_ms"] < 30
+    assert measured["p95_tpot_priority_ms"] < 40
     assert measured["p95_ttft_fcfs_ms"] > 15 * measured["p95_ttft_priority_ms"]
     assert measured["objective_met_with_priority"] == 1
     assert measured["objective_met_fcfs"] == 0
