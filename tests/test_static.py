@@ -74,7 +74,7 @@ def test_batches_follow_their_recursion(rows: list[Row], seats: int, timeout: in
 
 
 @given(scenarios(engine=STATIC))
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_laws_hold_under_static_batches(question: Scenario) -> None:
     """Runs are steps; a batch ends together, nobody joins it, nobody is preempted, and every row is computed to the
     batch's end: the rows of decode steps are those of batches times the longest answer's further tokens."""

@@ -45,7 +45,7 @@ SQUEEZED = scenario(
 
 
 @given(scenarios(engine=NOWHERE))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_without_cpu_memory_it_is_recomputation(question: Scenario) -> None:
     swapping = simulate(question)
     plain = ["engine.preemption=recompute", "engine.swap_space=null", "engine.async_scheduling=false"]
@@ -103,7 +103,7 @@ SPACES = st.sampled_from([0, 20e6, 200e6, 64e9])
 
 @pytest.mark.plain_source
 @given(scenarios(engine=SWAP | {"enable_prefix_caching": False}, cluster={"gpu": SLOW_LINK}), SPACES)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_blocks_and_requests_are_conserved_here_there_and_on_the_way(question: Scenario, space: float) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SCHEDULERS, "swap", Accountant)
@@ -156,7 +156,7 @@ def test_the_accountant_sees_what_is_lost(
 
 
 @given(scenarios(engine=SWAP, cluster={"gpu": SLOW_LINK}), SPACES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_runs_are_steps_and_everyone_is_answered(question: Scenario, space: float) -> None:
     """With prefix caching, chats, closed loops, priorities and replicas."""
     runs, steps = both_ways(question.with_overrides([f"engine.swap_space={space}"]))

@@ -175,7 +175,7 @@ class SwapScheduler(ExplicitScheduler):
             if needed and (self._lacking or needed > pool.num_free):
                 self._lacking[request] = needed
                 budget += self._make_room(plan, request)
-                if request not in self.running or list(self._lacking) != [request] or needed > pool.num_free:
+                if request not in self.running or len(self._lacking) > 1 or needed > pool.num_free:
                     continue
                 del self._lacking[request]
             budget -= num_tokens
