@@ -24,6 +24,11 @@ QUESTIONS = {
     "memory-pressure": ["memory-pressure", "workload.num_requests=300"],
     "multi-turn-chat": ["multi-turn-chat", "workload.num_requests=300"],
     "priority": ["classes-priority", "workload.num_requests=300"],
+    "speculation": [
+        "memory-pressure",
+        "workload.num_requests=300",
+        "engine.speculative={method: mtp, num_speculative_tokens: 3, acceptance: 0.7}",
+    ],
     "retry-storm": ["gallery/retry_storm", "workload.duration=120 s"],
 }
 
