@@ -117,6 +117,8 @@ CASES: dict[str, tuple[str, ...]] = {
     ),
     "dynamo#12884, aisimulate#120: prefill-first taken for mixed": (
         "test_correctness_scheduling::test_12884_decodes_go_on_beside_a_long_prompt",
+        "test_prefill_first::test_a_step_takes_prompts_or_decodes",
+        "test_prefill_first::test_decodes_wait_while_prompts_come",
     ),
     "Vidur, TokenSim: prefill and decode never mixed, last come first served": (
         "test_correctness_scheduling::test_first_come_first_served_and_the_preempted_first_of_all",
