@@ -23,6 +23,7 @@ QUESTIONS = {
     "kernels": ["quickstart", "workload.trace.limit=100", "run.resolution=kernels"],
     "memory-pressure": ["memory-pressure", "workload.num_requests=300"],
     "multi-turn-chat": ["multi-turn-chat", "workload.num_requests=300"],
+    "prefill-first": ["gallery/long_prompt", "engine.scheduler=prefill_first"],
     "priority": ["classes-priority", "workload.num_requests=300"],
     "speculation": [
         "memory-pressure",
@@ -30,6 +31,8 @@ QUESTIONS = {
         "engine.speculative={method: mtp, num_speculative_tokens: 3, acceptance: 0.7}",
     ],
     "retry-storm": ["gallery/retry_storm", "workload.duration=120 s"],
+    "static": ["gallery/static_batching", "workload.num_requests=300"],
+    "swapping": ["gallery/preemption"],
 }
 
 pytestmark = pytest.mark.skipif(not is_compiled(), reason="the compiled build is tested by `make test-compiled`")
