@@ -22,6 +22,7 @@ from simserve.engine.policies import SCHEDULERS
 from simserve.engine.policies.swap import SwapScheduler
 from simserve.engine.request import SWAPPED, Request
 from simserve.report.summary import summarize
+from simserve.report.table import benchmark_table
 from simserve.simulation import Simulation, simulate
 from simserve.spec.errors import ScenarioError
 from simserve.spec.result import COMPLETED, REJECTED, TIMED_OUT
@@ -374,6 +375,7 @@ def test_results_say_that_vllm_does_not_swap() -> None:
     assert found["extensions"] == ["preemption by swapping"]
     assert found["num_swaps"] > 0
     assert "not in vLLM: preemption by swapping" in found["trust"]
+    assert f"Swapped out of them:                     {found['num_swaps']}" in benchmark_table(found)
 
 
 @pytest.mark.parametrize("space", ["0", "64 GiB"])

@@ -79,6 +79,8 @@ def _our_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     yield _line("P95 queue time (ms):", summary["p95_queue_time_ms"])
     yield _line("Mean engine TTFT (ms):", summary["mean_engine_ttft_ms"])
     yield _line("Preemptions:", summary["num_preemptions"])
+    if summary.get("num_swaps"):
+        yield _line("Swapped out of them:", summary["num_swaps"])
     if summary.get("num_thrashings"):
         yield _line("Preempted again without progress:", summary["num_thrashings"])
     yield _line("Prefix cache hit rate (%):", _percent(summary["prefix_cache_hit_rate"]))
