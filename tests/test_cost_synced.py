@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simserve.cost.build import modelled_step_cost
@@ -58,6 +58,7 @@ def test_waiting_costs_time_and_no_work(
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
+@settings(max_examples=20)
 @given(batch=batches)
 def test_a_step_spelled_out_ends_on_the_same_tick(
     deployment: tuple[str, int], batch: tuple[list[tuple[int, int]], int, int]
