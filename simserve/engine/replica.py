@@ -153,7 +153,7 @@ class Replica:
             known = max(self._end, run.start + run.batch.cost.cpu)
         else:
             return None
-        return known if known <= self.env.now else None
+        return known if 0 <= known <= self.env.now else None
 
     def is_prefilling(self, request: Request) -> bool:
         """Whether a request that was received had no first token before this instant, and has not been let go of."""

@@ -82,7 +82,7 @@ class Request:
     last_clock: int
     """While decoding: the clock of the step that gives the last token."""
     first_token: int
-    """Tick at which the engine knew its first token; kept only where clients have no patience."""
+    """Tick at which the engine knew its first token, -1 before; kept only where clients have no patience."""
     preempted_at: int
     """Number of the step that preempted it last."""
     seq: int
@@ -113,7 +113,7 @@ class Request:
         self.writing: Run | None = None
         self.num_computed_tokens = self.num_blocks = self.num_hashed_blocks = self.num_entered_blocks = 0
         self.num_preemptions = self.num_cached_tokens = 0
-        self.scheduled = self.first_step = self.token_step = -1
+        self.scheduled = self.first_step = self.token_step = self.first_token = -1
 
     def own_branch(self) -> Branch:
         """The branch of the request's own text; made when first needed, since most texts are never looked for."""
