@@ -11,6 +11,8 @@ from random_scenarios import Section, scenarios
 from served import ASYNC, SYNC, constant, serve
 from test_skipping import assert_same, both_ways
 
+from simserve.report.explain import explanations
+from simserve.report.question import question_facts
 from simserve.report.series import series
 from simserve.report.summary import summarize
 from simserve.report.table import benchmark_table
@@ -154,8 +156,22 @@ def test_what_was_decided_ahead_of_an_end_is_computed_for_nothing() -> None:
     assert waits.steps["output_tokens"].tolist() == [1, 3]
 
 
+def test_the_page_of_a_run_tells_its_drafts() -> None:
+    question = constant("workload.output=100", speculating("draft_model", acceptance=[0.5, 0.5, 0.25]))
+    summary = summarize(simulate(question))
+    assert (
+        question_facts(question, summary)["Drafts"] == "3 a step by llama-3.2-1b, right with probability 0.5, 0.5, 0.25"
+    )
+    length = summary["spec_decode_acceptance_length"]
+    told = [line for line in explanations(summary) if line.startswith("Drafts: ")]
+    assert len(told) == 1
+    assert told[0].endswith(f"gave a request {length:.2f} tokens.")
+
+
 def test_a_run_without_speculation_says_nothing_of_it() -> None:
     result = answered()
+    assert not any(line.startswith("Drafts") for line in explanations(summarize(result)))
+    assert "Drafts" not in question_facts(result.scenario, summarize(result))
     assert not {"draft_tokens", "output_tokens"} & result.steps.keys()
     assert not any("spec_decode" in name for name in summarize(result))
     assert "Speculative" not in benchmark_table(summarize(result))

@@ -19,6 +19,7 @@ def explanations(summary: Mapping[str, Any]) -> list[str]:
         *_steps(summary.get("step_time_breakdown") or {}),
         *_memory(summary),
         *_cache(summary),
+        *_drafts(summary),
     ]
 
 
@@ -86,3 +87,10 @@ def _cache(summary: Mapping[str, Any]) -> Iterator[str]:
     if speed is not None:
         slow = number(summary["p95_tokens_per_s_per_user"])
         yield f"A user sees {number(speed)} tokens a second on the mean, the slow one (p95) {slow}."
+
+
+def _drafts(summary: Mapping[str, Any]) -> Iterator[str]:
+    length = summary.get("spec_decode_acceptance_length")
+    if length is not None:
+        right = percent(summary["spec_decode_acceptance_rate"] / 100)
+        yield f"Drafts: {right} of them were accepted, so that a step with drafts gave a request {length:.2f} tokens."

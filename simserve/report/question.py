@@ -9,6 +9,7 @@ from simserve.report.pools import fleet_words
 from simserve.report.text import count, limit_ms, number
 from simserve.spec.scenario import Scenario
 from simserve.spec.slo import SloSpec
+from simserve.spec.speculative import SpeculativeSpec
 from simserve.spec.workload import AllAtOnce, ClosedLoop, Constant, Gamma, Poisson
 
 
@@ -75,10 +76,20 @@ def question_facts(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, 
         "Lengths": _lengths(summary) + _counted(summary),
         "Engine": f"{engine.scheduler}; at most {count(engine.max_num_seqs)} sequences,"
         f" {count(engine.max_num_batched_tokens)} tokens a step, {count(engine.max_model_len)} tokens a request{pool}",
+        **_speculation(engine.speculative),
         "Switches": ", ".join(f"{name} {'on' if on else 'off'}" for name, on in switches.items()),
         "Objective": "; ".join(_objectives(scenario)) or "none",
         "Run": f"seed {scenario.seed}, simserve {summary.get('version', 'of unknown version')}",
     }
+
+
+def _speculation(spec: SpeculativeSpec | None) -> dict[str, str]:
+    if spec is None:
+        return {}
+    who = spec.method.replace("_", " ") if spec.draft_model is None else spec.draft_model.name
+    shares = spec.acceptance[:1] if len(set(spec.acceptance)) == 1 else spec.acceptance
+    right = ", ".join(f"{share:g}" for share in shares)
+    return {"Drafts": f"{spec.num_speculative_tokens} a step by {who}, right with probability {right}"}
 
 
 def _arrivals(scenario: Scenario) -> str:
