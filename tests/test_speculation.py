@@ -192,7 +192,7 @@ def speculations(draw: st.DrawFn) -> Section:
 
 
 @st.composite
-def speculative_scenarios(draw: st.DrawFn, **fixed_sections: Section) -> Scenario:
+def speculative_scenarios(draw: st.DrawFn, /, **fixed_sections: Section) -> Scenario:
     """Full pools, shared text, chunks, priorities, users who wait: all of it with drafts."""
     section = draw(speculations())
     fixed: Section = {"speculative": section}
