@@ -184,7 +184,8 @@ class Simulation:
         sent = records.Sent(
             np.where(at < horizon, at, -1), front_end_delay(self.front_end, self.workload), self.front_end.delivery
         )
-        requests, attempts = self._requests(sent), {}
+        requests = self._requests(sent)
+        attempts: records.Columns = {}
         gaps = records.gap_columns(self.replicas, requests.get("prefill_replica"), self._row_of())
         if isinstance(self.clients, Impatient):
             requests, gaps, attempts = of_attempts(self.clients.log, self.workload, requests, gaps)

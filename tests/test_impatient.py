@@ -4,6 +4,7 @@ Laws first, on random questions; then what each key means, in milliseconds that 
 """
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,10 @@ from scenario_text import TEXT, scenario
 from single_steps import ticks
 from test_skipping import assert_same, both_ways
 
+from simserve.report.explain import explanations
+from simserve.report.run_folder import read_run, write_run
 from simserve.report.summary import summarize
+from simserve.report.table import benchmark_table
 from simserve.simulation import simulate
 from simserve.spec.errors import ScenarioError
 from simserve.spec.load import parse_scenario
@@ -362,6 +366,67 @@ def test_a_replica_lets_in_prompts_until_so_many_tokens_wait_for_their_first_tok
     assert at == [at[0], at[0] + 5, at[0] + 10, at[0] + 15, at[0] + 20]
     assert names(result.requests["status"]) == ["completed", "completed", "rejected", "completed", "rejected"]
     assert first[0] == at[0] + 11
+
+
+# What is reported
+
+
+def storm(*overrides: str) -> Result:
+    """Two seats, answers of 300 ms, 20 requests in 200 ms: those who give up after 700 ms twice never get one."""
+    return simulate(scenario(
+        STEP, "workload.arrivals={process: constant, rate: 100}", "workload.num_requests=20", "workload.input=16",
+        "workload.output=30", "engine.max_num_seqs=2", "engine.async_scheduling=false",
+        "workload.client={timeout: 700 ms, retries: 1, backoff: {initial: 100 ms, jitter: 0}}", *overrides,
+    ))  # fmt: skip
+
+
+def test_attempts_are_counted_and_what_they_were_given_in_vain() -> None:
+    result = storm()
+    found, attempts = summarize(result), result.attempts
+    assert found["completed"] + found["failed"] == 20
+    assert found["statuses"]["timed_out"] == found["failed"] > 5
+    assert found["attempts"]["count"] == len(attempts["request"]) > 30
+    assert found["attempts"]["per_request"] == len(attempts["request"]) / 20
+    assert found["attempts"]["statuses"]["completed"] == found["completed"]
+    lost = attempts["output_len"][attempts["status"] != COMPLETED]
+    assert found["attempts"]["wasted_output_tokens"] == lost.sum() > 0
+    assert found["total_output_tokens"] == 30 * found["completed"]
+    decodes = int((result.steps["decodes"] * result.steps["steps"]).sum())  # all tokens but the first of each attempt
+    assert decodes == (lost - (lost > 0)).sum() + 29 * found["completed"]
+    assert found["window"]["end"] == pytest.approx(attempts["end"].max())
+
+
+def test_refusals_are_counted_by_their_codes() -> None:
+    found = summarize(storm("engine.max_num_queued_reqs=2"))
+    assert found["attempts"]["codes"] == {"503": found["refused"]["queue_full"]}
+    assert found["statuses"]["rejected"] == found["failed"]
+
+
+def test_the_table_tells_of_attempts_only_where_there_are_some() -> None:
+    with_clients, without = (benchmark_table(summarize(result)) for result in (storm(), storm("workload.client=null")))
+    for line in ("Requests given up after a timeout:", "Attempts:", "Output tokens generated in vain:"):
+        assert line in with_clients
+        assert line not in without
+    assert "Refused, queue full:" in benchmark_table(summarize(storm("engine.max_num_queued_reqs=2")))
+
+
+def test_the_page_explains_what_clients_did() -> None:
+    told = " ".join(explanations(summarize(storm())))
+    assert "attempts a request on the mean" in told
+    assert "earlier attempts, front end and delivery" in told
+    assert "attempts" not in " ".join(explanations(summarize(storm("workload.client=null"))))
+
+
+def test_attempts_are_kept_with_their_run(tmp_path: Path) -> None:
+    result = storm()
+    written = write_run(result, tmp_path / "run", csv=True)
+    again = read_run(written.path).result
+    for name in ATTEMPT_COLUMNS:
+        np.testing.assert_array_equal(again.attempts[name], result.attempts[name], err_msg=name)
+    assert summarize(again)["attempts"] == written.summary["attempts"]
+    assert (tmp_path / "run" / "attempts.csv").read_text().count("timed_out") > 20
+    write_run(storm("workload.client=null"), tmp_path / "plain")
+    assert not (tmp_path / "plain" / "attempts.parquet").exists()
 
 
 # What is refused
