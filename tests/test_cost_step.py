@@ -453,3 +453,12 @@ def test_modes_say_what_runs() -> None:
     assert modelled().graph_of([], 8) == (GraphMode.FULL, 8)
     assert modelled().graph_of([(3, 0)], 6) == (GraphMode.PIECEWISE, 16)
     assert modelled().graph_of([(3000, 0)], 6) == (GraphMode.NONE, 3006)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "names"), [("bf16", set()), ("fp8", {"out"}), ("nvfp4", {"qkv", "out", "gate_up", "down"})]
+)
+def test_inputs_are_quantised_where_that_is_a_kernel_of_its_own(dtype: str, names: set[str]) -> None:
+    question = scenario("llama-3.1-8b", "b200-sxm-180gb", f"model={{config: llama-3.1-8b, weight_dtype: {dtype}}}")
+    found = {each.name for each in operators_of_step(question, [], 8, 800, 8)}
+    assert {name.removesuffix("_quantize") for name in found if name.endswith("_quantize")} == names

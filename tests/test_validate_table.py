@@ -4,13 +4,18 @@ import json
 import statistics
 from pathlib import Path
 
+import numpy as np
 import pytest
 from measured_rows import CLOSED_LOOP, COLUMNS, OPEN_LOOP, write_rows
 from typer.testing import CliRunner
 
 from simserve.cli import app
+from simserve.cost.build import sharding
+from simserve.cost.tables import tables_of
 from simserve.planning.executor import SerialExecutor
+from simserve.spec.catalogue import find_gpu
 from simserve.spec.errors import ScenarioError
+from simserve.spec.hardware import GpuSpec
 from simserve.spec.workload import ClosedLoop, Poisson, UniformLength
 from simserve.validation.engine_versions import Stack, family, stack_of, stacks
 from simserve.validation.errors import errors_of, false_saturations, running_at_once, summary_of
@@ -242,3 +247,22 @@ def test_a_plot_into_nowhere_is_refused_before_the_work(tmp_path: Path) -> None:
 def test_an_empty_report_has_no_statistics() -> None:
     report = TableReport.of([Prediction(run_of(), {}, reason="not modelled yet")])
     assert report.as_dict()["summary"] == []
+
+
+def test_a_machine_with_links_of_its_own_is_taken_with_them() -> None:
+    """LLMServingSim's GPUs exchanged their data through the host; the same GPU elsewhere has its profile's links."""
+    here, elsewhere = (
+        scenario_of_row(run_of(gpu="RTX-PRO-6000-96GB", source=source, tp="2")).scenario.cluster.gpu
+        for source in ("casys-kaist/LLMServingSim", "somebody else")
+    )
+    assert here.interconnect.all_reduce[2].bus_bandwidth == 16e9
+    assert here.interconnect.all_reduce[4] == elsewhere.interconnect.all_reduce[4]
+    assert elsewhere.interconnect == find_gpu("rtx-pro-6000-96gb").interconnect
+    assert modelled_all_reduce(here) > 2 * modelled_all_reduce(elsewhere)
+
+
+def modelled_all_reduce(gpu: GpuSpec) -> float:
+    """Seconds of an all-reduce of 1 MiB between two, as a simulation at level `kernels` takes it."""
+    reduce = sharding(gpu, 2, tables_of(gpu)).all_reduce
+    assert reduce is not None
+    return float(reduce(np.array([2.0**20])).item())

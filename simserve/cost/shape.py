@@ -199,15 +199,22 @@ class _Builder:
 
     def _layer(self, mlp: tuple[TokenOperator, ...], window: int | None) -> Layer:
         before = (self._norm("input_norm"), *(self._mla() if self.model.is_mla else self._qkv()))
-        after = (self._out(), *self._all_reduce("attention_all_reduce"), self._norm("post_attention_norm"), *mlp)
+        after = (
+            *self._quantize_out(),
+            self._out(),
+            *self._all_reduce("attention_all_reduce"),
+            self._norm("post_attention_norm"),
+            *mlp,
+        )
         return Layer(before, self._attention(window), after)
 
     def _qkv(self) -> tuple[TokenOperator, ...]:
         model = self.model
         q, kv = self.heads * model.head_dim, self.kv_heads * model.head_dim
         norm = (Elementwise("qk_norm", 2 * (q + kv) * self.act),) if model.qk_norm else ()
-        moved = (2 * q + 3 * kv) * self.act + self._kv_bytes()
-        return (self._linear("qkv", self.hidden, q + 2 * kv), *norm, Elementwise("rope_and_cache_write", moved))
+        rope = Elementwise("rope", 2 * (q + kv) * self.act)
+        write = Elementwise("cache_write", 2 * kv * self.act + self._kv_bytes())
+        return (*self._quantize("qkv", self.hidden), self._linear("qkv", self.hidden, q + 2 * kv), *norm, rope, write)
 
     def _mla(self) -> tuple[TokenOperator, ...]:
         """Projections of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434). Expanding the latent costs the
@@ -224,8 +231,23 @@ class _Builder:
         return down, norm, up, expand, write
 
     def _out(self) -> Linear:
-        width = self.heads * (self.model.v_head_dim if self.model.is_mla else self.model.head_dim)
-        return self._linear("out", width, self.hidden)
+        return self._linear("out", self._out_width(), self.hidden)
+
+    def _quantize_out(self) -> tuple[TokenOperator, ...]:
+        return self._quantize("out", self._out_width())
+
+    def _out_width(self) -> float:
+        return self.heads * (self.model.v_head_dim if self.model.is_mla else self.model.head_dim)
+
+    def _quantize(self, name: str, width: float) -> tuple[TokenOperator, ...]:
+        """What brings the input of a GEMM into the format that it computes in, where that is a kernel of its own:
+        for fp4 always, for fp8 behind attention (elsewhere vLLM's compiler puts it into norm or activation).
+        """
+        model = self.model
+        compute = self.sharding.compute_dtype(model.weight_dtype, model.activation_dtype)
+        if model.quantized != "linear" or not (compute == "nvfp4" or (compute == "fp8" and name == "out")):
+            return ()
+        return (Elementwise(f"{name}_quantize", width * (self.act + bytes_per_element(compute))),)
 
     def _dense_mlp(self) -> tuple[TokenOperator, ...]:
         width = self.model.intermediate_size / self.sharding.ranks
@@ -233,8 +255,10 @@ class _Builder:
 
     def _gated_mlp(self, prefix: str, width: float) -> tuple[TokenOperator, ...]:
         return (
+            *self._quantize(f"{prefix}gate_up", self.hidden),
             self._linear(f"{prefix}gate_up", self.hidden, 2 * width),
             Elementwise(f"{prefix}activation", 3 * width * self.act),
+            *self._quantize(f"{prefix}down", width),
             self._linear(f"{prefix}down", width, self.hidden),
         )
 

@@ -75,6 +75,11 @@ def family(gpu: str) -> str:
     return next((name for name, heads in families.items() if any(gpu.startswith(head) for head in heads)), gpu)
 
 
-def gpu_of(name: str) -> Any:
-    """What `cluster.gpu` of a scenario takes for a GPU of a table: a profile's name, or what differs from one."""
+def gpu_of(name: str, source: str = "") -> Any:
+    """What `cluster.gpu` of a scenario takes for a GPU of a table: a profile's name, or what differs from one, on the
+    machine of that source.
+    """
+    for machine in _document()["machines"]:
+        if machine["source"] in source and machine["gpu"]["base"] == name.lower():
+            return machine["gpu"]
     return _document()["gpus"].get(name.lower(), name.lower())

@@ -75,8 +75,12 @@ def scenario_of_row(run: MeasuredRun, seed: int = 0, host: Mapping[str, float] |
         "engine": _engine(run, stack, assumed),
         "run": {"warmup": warmup_time},
     }
-    if recording is not None and (blocks := _logged_blocks(recording)):
-        data["engine"]["num_gpu_blocks"] = blocks
+    if recording is not None:
+        meta = _meta(recording)
+        if blocks := meta.get("kv_cache", {}).get("num_gpu_blocks"):
+            data["engine"]["num_gpu_blocks"] = int(blocks)
+        if meta.get("engine_kwargs", {}).get("enable_expert_parallel"):
+            _share_experts(data["cluster"], assumed)
     data["cost"] = {"host": {**stack.host_of(run.text("gpu").lower(), run.count("tp") or 1), **(host or {})}}
     if samples_top_p(run.text("source"), data["model"]["config"]):
         data["cost"]["sampling"] = "top_p"
@@ -95,13 +99,20 @@ def _recording(run: MeasuredRun) -> Recording:
     raise NotModelledError(f"its arrivals and lengths are a list that {folder} has not")
 
 
-def _logged_blocks(recording: Recording) -> int | None:
-    """KV blocks that the server logged at its start, in the file beside the list of requests."""
-    meta = recording.path.with_name(recording.path.name.replace("_requests.jsonl", "_meta.json"))
-    if not meta.is_file():
-        return None
-    blocks = json.loads(meta.read_text(encoding="utf-8")).get("kv_cache", {}).get("num_gpu_blocks")
-    return None if blocks is None else int(blocks)
+def _meta(recording: Recording) -> dict[str, Any]:
+    """What the server logged at its start, from the file beside the list of requests; empty where there is none."""
+    path = recording.path.with_name(recording.path.name.replace("_requests.jsonl", "_meta.json"))
+    meta: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return meta
+
+
+def _share_experts(cluster: dict[str, Any], assumed: list[str]) -> None:
+    """Experts lie on the GPUs of all data-parallel ranks, or of the tensor-parallel group."""
+    ranks = cluster["replicas"]
+    cluster["expert_parallel"] = {"data_parallel": ranks}
+    if ranks > 1:
+        assumed[:] = [each for each in assumed if "with all experts" not in each]
+        assumed.append(f"{ranks} data-parallel ranks share the experts, each step as if all had as many tokens")
 
 
 def _refuse(run: MeasuredRun) -> None:
@@ -151,7 +162,7 @@ def _model(run: MeasuredRun) -> dict[str, Any]:
 
 
 def _cluster(run: MeasuredRun, assumed: list[str]) -> dict[str, Any]:
-    gpu = gpu_of(run.text("gpu"))
+    gpu = gpu_of(run.text("gpu"), run.text("source"))
     if isinstance(gpu, str) and resources.find("hardware_profiles", f"{gpu}/profile.yaml") is None:
         raise NotModelledError(f"GPU {run.text('gpu')} has no profile")
     replicas = run.count("dp") or 1
