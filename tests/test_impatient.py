@@ -3,6 +3,7 @@
 Laws first, on random questions; then what each key means, in milliseconds that can be followed by hand.
 """
 
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import numpy as np
 import pytest
 from audit import Audit, audited
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from impatient_scenarios import impatient_scenarios
 from random_scenarios import scenarios
 from scenario_text import TEXT, scenario
 from single_steps import ticks
 from test_skipping import assert_same, both_ways
 
+from simserve.cluster.admission import TokenBucket
 from simserve.report.explain import explanations
 from simserve.report.run_folder import read_run, write_run
 from simserve.report.summary import summarize
@@ -308,6 +311,27 @@ def test_a_user_goes_on_after_his_last_attempt_and_a_chat_is_over() -> None:
 
 
 # The door
+
+
+@given(
+    st.integers(1, 1000),
+    st.integers(1, 100),
+    st.lists(st.tuples(st.integers(0, 30 * 10**13), st.integers(1, 40)), min_size=1, max_size=20),
+)
+def test_a_bucket_lets_pass_what_its_rate_and_its_size_allow(
+    rate: int, burst: int, asked: list[tuple[int, int]]
+) -> None:
+    """Against exact fractions: the level is that of a bucket which is filled all the time, however often one looks."""
+    bucket, level, at = TokenBucket(rate, burst * 10**13), Fraction(rate * burst, 60), 0
+    for gap, num_tokens in asked:
+        at += gap
+        level = min(Fraction(rate * burst, 60), level + Fraction(rate * gap, 60 * 10**13))
+        assert bucket.holds(num_tokens, at - gap // 2) in (True, False)
+        passes = bucket.holds(num_tokens, at)
+        assert passes == (level >= num_tokens)
+        if passes:
+            bucket.take(num_tokens)
+            level -= num_tokens
 
 
 def test_requests_per_minute() -> None:

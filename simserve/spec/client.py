@@ -26,7 +26,8 @@ class BackoffSpec(Strict):
 class ClientSpec(Strict):
     """A client that gives up on an attempt, tells the server, and tries again.
 
-    It tries again after a timeout and after HTTP 429 and 503, never after 400 (a prompt that is too long).
+    It tries again after a timeout and after HTTP 429 and 503, never after 400 (a prompt that is too long). An answer
+    that has begun is begun anew, where OpenAI's SDK would leave that to its caller; a `Retry-After` is not modelled.
     """
 
     timeout: PositiveSeconds | None = None

@@ -13,7 +13,7 @@ class RateLimitSpec(Strict):
     """What the fleet takes in; a request beyond it gets HTTP 429. Token buckets, full at first.
 
     A request counts with its prompt and its `max_tokens`, whatever it generates, as at Azure OpenAI, which estimates
-    the most that it may process. One that is refused takes nothing.
+    the most that it may process. One that is refused takes nothing. The limit is one for all clients and replicas.
     """
 
     requests_per_minute: PositiveCount | None = None
