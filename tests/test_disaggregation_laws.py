@@ -2,7 +2,9 @@
 left to chance.
 """
 
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -183,6 +185,48 @@ def test_requests_and_blocks_are_conserved_at_every_instant(question: Scenario) 
     for replica in books.simulation.replicas:
         assert replica.scheduler.pool.num_free == replica.scheduler.pool.num_blocks
         assert replica.num_outstanding() in (0, len(replica._finish_times))
+
+
+def keep_what_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prefill replica forgets to free what it has sent."""
+    monkeypatch.setattr(PrefillScheduler, "sent", lambda self, request: self.held.pop(request))
+
+
+def free_at_the_end_of_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prefill replica does not wait for the transfer."""
+    let_go = PrefillScheduler.let_go
+
+    def at_once(self: PrefillScheduler, request: Request) -> None:
+        let_go(self, request)
+        if request in self.held:
+            self.pool.release(request, may_return=False)
+            request.num_blocks = 1
+
+    monkeypatch.setattr(PrefillScheduler, "let_go", at_once)
+
+
+def take_a_block_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decode replica allocates a block that nobody holds."""
+    allocate = DecodeScheduler._allocate
+
+    def one_more(self: DecodeScheduler, *args: Any) -> int:
+        self.pool.take(1)
+        return allocate(self, *args)
+
+    monkeypatch.setattr(DecodeScheduler, "_allocate", one_more)
+
+
+@pytest.mark.plain_source
+@pytest.mark.parametrize("fault", [keep_what_was_sent, free_at_the_end_of_the_prompt, take_a_block_too_many])
+def test_the_books_see_a_fault(fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    fault(monkeypatch)
+    monkeypatch.setattr("simserve.simulation.Clock", Watched)
+    no_cache = "engine.enable_prefix_caching=false"
+    books = Books(pooled("workload.num_requests=5", "cluster.kv_link={latency: 1 s}", no_cache))
+    assert isinstance(books.simulation.clock, Watched)
+    books.simulation.clock.at_end_of_instant = books.check
+    with pytest.raises(AssertionError, match="a block is"):
+        books.simulation.run()
 
 
 @pytest.mark.plain_source
