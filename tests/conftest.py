@@ -13,7 +13,7 @@ from simserve.engine import is_compiled
 settings.register_profile("simserve", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("simserve")
 
-SUBCLASSING = {"test_conservation.py", "test_impatient.py", "test_mutations.py"}
+SUBCLASSING = {"test_conservation.py", "test_disaggregation_laws.py", "test_impatient.py", "test_mutations.py"}
 """Files of tests that subclass what is compiled as soon as they are imported."""
 
 SEALED = "compiled classes can be neither subclassed nor patched: runs on the plain source"

@@ -23,6 +23,7 @@ QUESTIONS = {
     "kernels": ["quickstart", "workload.trace.limit=100", "run.resolution=kernels"],
     "memory-pressure": ["memory-pressure", "workload.num_requests=300"],
     "multi-turn-chat": ["multi-turn-chat", "workload.num_requests=300"],
+    "pools": ["gallery/disaggregation"],
     "prefill-first": ["gallery/long_prompt", "engine.scheduler=prefill_first"],
     "priority": ["classes-priority", "workload.num_requests=300"],
     "speculation": [
