@@ -1,13 +1,13 @@
 """A burst of 20 s takes a server down for good if its clients try again; a limit on its queue keeps it up.
 
-Before and after the burst 3 requests a second come, and the server can do more than 4. Clients give up after 20 s and
-hang up, so that nothing of them stays in the engine. If that is all they do, the server is soon itself again: of those
-who come between a minute and 220 s after the burst, {answered_without_retries:.0%} are answered while the load lasts.
-If they try again twice, as OpenAI's SDK does, everybody who is served has waited too long already, and leaves for his
-next attempt: {answered_with_retries:.0%} are answered, and {answered_with_long_pauses:.0%} with pauses of up to 20 and
-40 s and full jitter in place of half a second and one. Only the end of the load ends the storm. A queue of at most 48
-(`max_num_queued_reqs`, HTTP 503 beyond) turns away at once what it cannot serve in time: {answered_with_limit:.0%} are
-answered, and of all, the burst included, {answered_in_all_with_limit:.0%}, in place of
+Before and after the burst 3 requests a second come, and the server can do {capacity:.1f}. Clients give up after 20 s
+and hang up, so that nothing of them stays in the engine. If that is all they do, the server is soon itself again: of
+those who come between a minute and 220 s after the burst, {answered_without_retries:.0%} are answered while the load
+lasts. If they try again twice, as OpenAI's SDK does, everybody who is served has waited too long already, and leaves
+for his next attempt: {answered_with_retries:.0%} are answered, and {answered_with_long_pauses:.0%} with pauses of up
+to 20 and 40 s and full jitter in place of half a second and one. Only the end of the load ends the storm. A queue of
+at most 48 (`max_num_queued_reqs`, HTTP 503 beyond) turns away at once what it cannot serve in time:
+{answered_with_limit:.0%} are answered, and of all, the burst included, {answered_in_all_with_limit:.0%}, in place of
 {answered_in_all_without_retries:.0%} if nobody tries again and {answered_in_all_with_retries:.0%} in the storm.
 """
 
@@ -29,6 +29,13 @@ CLIENTS = {
     "after long pauses": (OPEN, "workload.client.backoff={initial: 20 s, max: 40 s, jitter: 1}"),
     "two retries, and a limit": (),
 }
+PATIENT = (
+    OPEN,
+    "workload.client=null",
+    "workload.arrivals={process: poisson, rate: 8}",
+    "workload.duration=200 s",
+)
+"""Nobody gives up, and more come than the server can do."""
 COLOURS = dict(zip(CLIENTS, (FAINT, RED, YELLOW, GREEN), strict=True))
 BURST = 60, 80
 RECOVERED = 140, 300
@@ -56,7 +63,9 @@ def measure() -> dict[str, Any]:
     late = {kind: answered(result, *RECOVERED, by=END) for kind, result in runs.items()}
     attempts = {kind: len(result.attempts["request"]) / len(result.requests["status"]) for kind, result in runs.items()}
     in_all = {kind: answered(result, 0, END) for kind, result in runs.items()}
+    finish = run("retry_storm", *PATIENT).requests["finish"]
     return {
+        "capacity": float(np.sum((finish > 100) & (finish <= 200)) / 100),
         "answered_without_retries": late["no retries"],
         "answered_with_retries": late["two retries"],
         "answered_with_long_pauses": late["after long pauses"],
