@@ -111,9 +111,10 @@ class Simulation:
 
     def _replica(self, listener: Listener | None) -> Replica:
         config = scheduler_config(self.scenario, self.ledger.num_gpu_blocks)
-        if isinstance(self.cost, PipelineCost):
-            return PipelineReplica(self.clock, ExplicitScheduler(config), self.cost, listener=listener)
         engine, spec = self.scenario.engine, self.scenario.engine.speculative
+        if isinstance(self.cost, PipelineCost):
+            visiting = ExplicitScheduler(config) if spec is None else self._drafting(config, spec)
+            return PipelineReplica(self.clock, visiting, self.cost, listener=listener)
         scheduler = SCHEDULERS[policy_name(engine)](config) if spec is None else self._drafting(config, spec)
         if self.scenario.run.resolution == "kernels":
             gpu = Gpu.of(self.clock, self.scenario.cluster.gpu)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from random_scenarios import scenarios
 from scenario_text import scenario
 
-from simserve.cost import memory_ledger
+from simserve.cost import build_step_cost, memory_ledger
 from simserve.cost.pipeline import PipelineCost
 from simserve.cost.stages import layers_of_stages
 from simserve.engine.explicit import ExplicitScheduler
@@ -175,3 +175,46 @@ def test_a_batch_that_cannot_be_split_leaves_bubbles() -> None:
 def test_what_is_not_modelled_is_refused(overrides: list[str], complaint: str) -> None:
     with pytest.raises(ScenarioError, match=complaint):
         scenario("cluster.pipeline_parallel=2", *overrides)
+
+
+DRAFTS = "engine.speculative={method: eagle, num_speculative_tokens: 2, acceptance: 0.7}"
+
+
+def test_drafts_are_proposed_on_the_last_stage() -> None:
+    """Beside the head, which the last stage has in any case, it does the drafter's passes."""
+    chunks = [(3, 500)] * 4
+    plain = build_step_cost(scenario("cluster.pipeline_parallel=2"))
+    drafting = build_step_cost(scenario("cluster.pipeline_parallel=2", DRAFTS))
+    assert isinstance(plain, PipelineCost)
+    assert isinstance(drafting, PipelineCost)
+    _, _, (_, last) = plain.stage_ticks(chunks, 0, 0, 4)
+    _, _, (first, last_with_drafts) = drafting.stage_ticks(chunks, 4, 0, 4)
+    assert last_with_drafts.gpu > last.gpu + first.gpu / 16  # two passes over one layer of sixteen
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("method", ["ngram", "eagle", "mtp"])
+def test_drafts_and_stages_give_whole_answers(stages: int, method: str) -> None:
+    """Tight memory, small chunks: every answer is whole, and blocks come back."""
+    question = scenario(
+        f"cluster.pipeline_parallel={stages}", DRAFTS.replace("eagle", method), "engine.num_gpu_blocks=140",
+        "engine.max_model_len=2048", "engine.max_num_batched_tokens=256", "workload.arrivals.rate=40",
+    )  # fmt: skip
+    simulation = Simulation(question)
+    result = simulation.run()
+    assert result.meta["num_preemptions"]
+    np.testing.assert_array_equal(result.requests["output_len"], simulation.workload.output_len)
+    assert (result.requests["status"] == COMPLETED).all()
+    assert result.steps["output_tokens"].sum() == result.requests["output_len"].sum()
+    for replica in simulation.replicas:
+        assert replica.scheduler.pool.num_free == replica.scheduler.pool.num_blocks
+
+
+@pytest.mark.parametrize("acceptance", [0, 1])
+def test_accepted_drafts_spare_steps_in_stages_too(acceptance: int) -> None:
+    """One user: ceil((n - 1) / (k + 1)) steps after the first, or n - 1."""
+    drafts = DRAFTS.replace("0.7", str(acceptance))
+    one = ("workload.arrivals={process: closed_loop, users: 1}", "workload.num_requests=3")
+    result = simulate(scenario("cluster.pipeline_parallel=2", drafts, *one))
+    steps = result.requests["last_step"] - result.requests["first_step"]
+    assert (steps == (127 if acceptance == 0 else 43)).all()

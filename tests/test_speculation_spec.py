@@ -74,7 +74,6 @@ def test_a_resolved_scenario_asks_the_same_again(method: str) -> None:
         ([speculating(), "cost.level=calibrated"], "cost.level", "use auto, kernels or datasheet"),
         ([speculating(), "engine.scheduler=prefill_first"], "engine.scheduler", "use vllm_v1"),
         ([speculating(), "engine.kv_allocation=contiguous"], "engine.kv_allocation", "use paged"),
-        ([speculating(), "cluster.pipeline_parallel=2"], "cluster.pipeline_parallel", "use 1"),
         ([speculating(), "model=gpt-oss-20b"], "engine.speculative.method", "use ngram"),
     ],
 )

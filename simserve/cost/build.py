@@ -53,18 +53,22 @@ def build_step_cost(scenario: "Scenario") -> StepCost:
     if level == "constant":
         return ConstantStepCost(_constant_ticks(scenario))
     if scenario.engine.speculative is not None:
-        return _speculative_cost(scenario, scenario.engine.speculative)
+        return _speculative_cost(scenario, scenario.engine.speculative, modelled_step_cost(scenario))
     return modelled_step_cost(scenario)
 
 
-def _speculative_cost(scenario: "Scenario", spec: SpeculativeSpec) -> SpeculativeCost:
-    """Step cost of a replica that verifies drafts."""
-    engine, target = scenario.engine, modelled_step_cost(scenario)
+def _speculative_cost(
+    scenario: "Scenario", spec: SpeculativeSpec, target: ModelledStepCost, *, drafts: bool = True
+) -> SpeculativeCost:
+    """Step cost of a replica that verifies drafts, from the `target` that it has without; of a stage that proposes none
+    itself, without `drafts`.
+    """
+    engine = scenario.engine
     mode = "none" if engine.enforce_eager else engine.cuda_graph.mode
     graphs = VerificationGraphs(mode, engine.cuda_graph.capture_sizes, engine.max_num_seqs, spec.query_len)
     drafter = drafter_of(spec, scenario.model)
-    if drafter is None:
-        return SpeculativeCost(target, graphs, None, spec.lookup_time_per_token)
+    if drafter is None or not drafts:
+        return SpeculativeCost(target, graphs, None, spec.lookup_time_per_token if drafts else 0.0)
     layers = build_forward(
         drafter,
         scenario.cluster.gpu,
@@ -94,7 +98,9 @@ def _constant_ticks(scenario: "Scenario") -> int:
 
 
 def _pipeline_cost(scenario: "Scenario", level: str) -> PipelineCost:
-    """Step cost of a replica in stages. A constant step is the same part of it on each."""
+    """Step cost of a replica in stages, the last of which proposes drafts. A constant step is the same part of it on
+    each.
+    """
     stages = scenario.cluster.pipeline_parallel
     if level == "constant":
         first, rest = divmod(_constant_ticks(scenario), stages)
@@ -102,11 +108,14 @@ def _pipeline_cost(scenario: "Scenario", level: str) -> PipelineCost:
     whole = modelled_step_cost(scenario)
     hop = Hop.of(scenario.model, scenario.cluster.gpu, scenario.cluster.tensor_parallel)
     idle = HostTicks(0, 0, 0)
-    costs = []
+    spec = scenario.engine.speculative
+    costs: list[StepCost] = []
     for stage in range(stages):
         shape = shape_of_stage(whole.forward.shape, stages, stage, hop)
         forward = Forward(shape, whole.forward.device, whole.forward.launch)
-        costs.append(ModelledStepCost(forward, whole.policy, idle if stage else whole.host))
+        cost = ModelledStepCost(forward, whole.policy, idle if stage else whole.host)
+        is_last = stage == stages - 1
+        costs.append(cost if spec is None else _speculative_cost(scenario, spec, cost, drafts=is_last))
     return PipelineCost(costs)
 
 

@@ -82,7 +82,9 @@ def _ledger_of_stage(scenario: "Scenario", stage: int) -> MemoryLedger:
     lines = _lines(scenario, model, stage)
     groups = KvGroups.of(model)
     block_bytes = groups.block_bytes(model, scenario.cluster.tensor_parallel, engine.block_size)
-    block_bytes += drafter_block_bytes(engine.speculative, model, scenario.cluster.tensor_parallel, engine.block_size)
+    if _has_drafter(scenario, stage):
+        ranks = scenario.cluster.tensor_parallel
+        block_bytes += drafter_block_bytes(engine.speculative, model, ranks, engine.block_size)
     if engine.num_gpu_blocks is None:
         budget = int(total * engine.gpu_memory_utilization)
         _refuse_overfull(scenario, lines, budget)
@@ -118,16 +120,23 @@ def _lines(scenario: "Scenario", model: ModelSpec, stage: int) -> dict[str, int]
     gpu = cluster.gpu
     tokens = engine.max_num_batched_tokens
     rows = min(engine.max_num_seqs, tokens)
+    drafts = _has_drafter(scenario, stage)
     return {
         "weights": round(
             _stage_weight_bytes(scenario, model, stage)
-            + _drafter_weight_bytes(scenario)
+            + (_drafter_weight_bytes(scenario) if drafts else 0)
             - _expert_bytes_of_peers(scenario, model)
         ),
         "activations": activation_bytes(model, ranks, tokens=tokens, rows=rows, max_model_len=engine.max_model_len),
         "framework": round(gpu.framework_bytes + (gpu.communicator_bytes if cluster.gpus_per_replica > 1 else 0)),
-        "cuda_graphs": graph_bytes(model.num_layers, _graphs(engine)) + _drafter_graph_bytes(scenario),
+        "cuda_graphs": graph_bytes(model.num_layers, _graphs(engine))
+        + (_drafter_graph_bytes(scenario) if drafts else 0),
     }
+
+
+def _has_drafter(scenario: "Scenario", stage: int) -> bool:
+    """Whether a stage proposes drafts: the last one does, which samples."""
+    return scenario.engine.speculative is not None and stage == scenario.cluster.pipeline_parallel - 1
 
 
 def _stage_weight_bytes(scenario: "Scenario", model: ModelSpec, stage: int) -> float:

@@ -88,6 +88,8 @@ class PassCost:
 
     def _head(self, rows: int) -> PassTime:
         head = self._heads.get(rows)
+        if head is None and not self.forward.shape.head:  # a stage of a pipeline before the last
+            head = self._heads[rows] = PassTime(0, 0, 0)
         if head is None:
             totals = self._head_table[rows]
             head = self._heads[rows] = PassTime(totals.cpu, totals.gpu, totals.critical[0].base)

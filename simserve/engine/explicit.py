@@ -76,8 +76,8 @@ class ExplicitScheduler(Scheduler):
         """As ever, but who was preempted with something in flight is passed over until that is done: its token may
         belong to what is computed again.
         """
-        passed_over: list[Request] = []
         waiting, in_flight = self.waiting, self._num_in_flight
+        passed_over: list[Request] = []
         while True:
             while waiting and in_flight[waiting[0]]:
                 passed_over.append(waiting.popleft())

@@ -12,9 +12,9 @@ from collections.abc import Generator
 from simpy import Environment, Event, Resource
 
 from simserve.cost.pipeline import PipelineCost, StageTicks
-from simserve.engine.explicit import ExplicitScheduler
 from simserve.engine.plan import StepPlan
 from simserve.engine.replica import Listener, Replica
+from simserve.engine.scheduler import Scheduler
 
 
 class MicroBatch:
@@ -47,8 +47,9 @@ class PipelineReplica(Replica):
     """A scheduler over several stages."""
 
     def __init__(
-        self, env: Environment, scheduler: ExplicitScheduler, cost: PipelineCost, *, listener: Listener | None = None
+        self, env: Environment, scheduler: Scheduler, cost: PipelineCost, *, listener: Listener | None = None
     ) -> None:
+        """`scheduler` lets plans be in flight one behind the other: it visits every request."""
         super().__init__(env, scheduler, cost, skip_equal_steps=False, listener=listener)
         self._stage_ticks = cost.stage_ticks
         self.stages = [Resource(env) for _ in cost.stages]

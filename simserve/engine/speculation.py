@@ -300,8 +300,8 @@ class SpeculativeScheduler(Scheduler):
         self._progress[request] = Progress()
 
     def _is_in_flight(self, request: Request) -> bool:
-        """Whether a token of a preempted request is still to come: it belongs to what it computes again."""
-        return any(each.request is request for _, sampled in self._flights for each in sampled)
+        """Whether something of a preempted request is still to come: its token belongs to what it computes again."""
+        return any(chunk.request is request for plan, _ in self._flights for chunk in plan.chunks)
 
     # -- tokens come in ------------------------------------------------------------------------------------------------
 

@@ -146,8 +146,8 @@ def token_blocks(result: Result, chosen: BoolArray) -> Iterator[TokenBlock]:
 def output_tokens(result: Result, chosen: BoolArray) -> Iterator[tuple[IntArray, IntArray]]:
     """When output tokens came (ticks), and how many at each of these times, block by block.
 
-    Where steps verify drafts and give a request several tokens, the log knows them by step only: then all count, whoever
-    is chosen.
+    Where steps verify drafts and give a request several tokens, the log knows them by step only: then all count,
+    whoever is chosen.
     """
     if "output_tokens" in result.steps:
         yield as_ticks(result.steps["first_token_time"]), result.steps["output_tokens"].astype(np.int64)

@@ -72,8 +72,9 @@ STEP_COLUMNS: Final[Mapping[str, str]] = {
 without a hole. `gpu_time` and `cpu_time` are totals of the row. The engine knows the tokens of the i-th step of the
 row at `first_token_time + i * gap + i * (i - 1) / 2 * gap_growth`; these three may also be whole ticks
 (`simserve.spec.ticks`, int64), which keeps gaps between tokens exact in runs of any length (seconds do for 900 s).
-`graph` is the padded size of the CUDA graph, 0 where there is none. Under speculative decoding there are two more (int32):
-`draft_tokens` that the step verified beside the last tokens of its `decodes`, and the `output_tokens` that it gave."""
+`graph` is the padded size of the CUDA graph, 0 where there is none. Under speculative decoding there are two more
+(int32): `draft_tokens` that the step verified beside the last tokens of its `decodes`, and the `output_tokens` that it
+gave."""
 
 ATTEMPT_COLUMNS: Final[Mapping[str, str]] = {
     "request": "int64",

@@ -165,7 +165,6 @@ def speculative_problems(
         ("engine.kv_allocation", engine.kv_allocation, "paged"),
         ("engine.preemption", engine.preemption, "recompute"),
         ("engine.host_sync", engine.host_sync, "none"),
-        ("cluster.pipeline_parallel", cluster.pipeline_parallel, 1),
     ):
         if value != only:
             yield key, f"{value} is not modelled with engine.speculative yet; use {only}"
