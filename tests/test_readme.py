@@ -88,9 +88,21 @@ def test_examples_of_yaml_are_scenarios(tmp_path: Path, monkeypatch: pytest.Monk
     assert parse_scenario(other).model.weight_dtype == "fp8"
 
 
+MECHANISMS = (
+    (),
+    ("engine.speculative={method: ngram, num_speculative_tokens: 2, acceptance: 0.7}",),
+    ("workload.client={timeout: 10 s}",),
+    ("engine.preemption=swap",),
+    ("cluster.pools={prefill: {}, decode: {}}", "cluster.kv_link={bandwidth: 50 GB/s}"),
+)
+"""What has metrics of its own."""
+
+
 def test_metrics_in_the_readme_are_keys_of_the_summary() -> None:
-    scenario = load_scenario(ROOT / "scenarios" / "quickstart.yaml", ["workload.trace.limit=20"])
-    summary = summarize(simulate(scenario))
+    summary: set[str] = set()
+    for keys in MECHANISMS:
+        scenario = load_scenario(ROOT / "scenarios" / "quickstart.yaml", ["workload.trace.limit=20", *keys])
+        summary |= summarize(simulate(scenario)).keys()
     table = TEXT.partition("## What the numbers mean")[2].partition("\n\nPercentiles")[0]
     names = [
         name
