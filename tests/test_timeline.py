@@ -17,8 +17,8 @@ from simserve.spec.timeline import StepTimeline
 
 EAGER = "engine.enforce_eager=true"
 LAYERS = 16
-KERNELS = 1 + LAYERS * 9 + 3
-"""Embedding, nine kernels a layer of Llama, last norm, lm_head and sampler."""
+KERNELS = 1 + LAYERS * 10 + 3
+"""Embedding, ten kernels a layer of Llama, last norm, lm_head and sampler."""
 
 
 def step(*overrides: str, decodes: int = 1, copies: tuple[Copy, ...] = ()) -> StepTimeline:
