@@ -19,6 +19,7 @@ from simserve.cluster.prompts import Prompts
 from simserve.cluster.router import ROUTERS, Router
 from simserve.cluster.speculated import speculation_columns, speculation_counts
 from simserve.cost import MemoryLedger, StepCost, build_step_cost, cost_level, front_end, memory_ledger
+from simserve.cost.drafter import models_with_kv
 from simserve.cost.kv_pool import sent_bytes
 from simserve.cost.pipeline import PipelineCost
 from simserve.engine.acceptance import Acceptance
@@ -26,7 +27,6 @@ from simserve.engine.config import SchedulerConfig
 from simserve.engine.explicit import ExplicitScheduler
 from simserve.engine.gpu.device import Gpu
 from simserve.engine.gpu.replica import KernelReplica
-from simserve.engine.handover import DecodeScheduler, PrefillScheduler
 from simserve.engine.instant import Clock
 from simserve.engine.pipeline import PipelineReplica
 from simserve.engine.policies import SCHEDULERS
@@ -110,18 +110,24 @@ class Simulation:
         return Responsive(*common) if wait_for_answers else OpenLoop(*common)
 
     def _replica(self, listener: Listener | None) -> Replica:
-        config = scheduler_config(self.scenario, self.ledger.num_gpu_blocks)
-        engine, spec = self.scenario.engine, self.scenario.engine.speculative
+        scheduler = self._scheduler(self.scenario, self.ledger)
         if isinstance(self.cost, PipelineCost):
-            visiting = ExplicitScheduler(config) if spec is None else self._drafting(config, spec)
-            return PipelineReplica(self.clock, visiting, self.cost, listener=listener)
-        scheduler = SCHEDULERS[policy_name(engine)](config) if spec is None else self._drafting(config, spec)
+            return PipelineReplica(self.clock, scheduler, self.cost, listener=listener)
         if self.scenario.run.resolution == "kernels":
             gpu = Gpu.of(self.clock, self.scenario.cluster.gpu)
             return KernelReplica(self.clock, scheduler, self.cost, gpu, listener)
         skip = self.scenario.run.resolution == "runs"
         alone = self.scenario.cluster.replicas == 1
         return Replica(self.clock, scheduler, self.cost, skip_equal_steps=skip, listener=listener, alone=alone)
+
+    def _scheduler(self, scenario: Scenario, ledger: MemoryLedger) -> Scheduler:
+        """That of a replica of which `scenario` tells."""
+        config, engine = scheduler_config(scenario, ledger.num_gpu_blocks), scenario.engine
+        if engine.speculative is not None:
+            return self._drafting(config, engine.speculative)
+        if scenario.cluster.pipeline_parallel > 1:
+            return ExplicitScheduler(config)
+        return SCHEDULERS[policy_name(engine)](config)
 
     def _drafting(self, config: SchedulerConfig, spec: SpeculativeSpec) -> SpeculativeScheduler:
         seed = int(random_stream(self.scenario.seed, "acceptance").integers(1 << 62))
@@ -289,14 +295,16 @@ class PooledSimulation(Simulation):
     def _fleet(self, listener: Listener | None) -> list[Replica]:
         # A look into the prefix cache of a decode replica must find it as it is, not as it was when a run began.
         skips = not (self._stay_below and self._caches_prefixes())
-        prefill = [self._member(self.prefill, PrefillScheduler, self._prefilled) for _ in range(self.num_prefill)]
+        prefill = [self._member(self.prefill, self._prefilled) for _ in range(self.num_prefill)]
         decode_replicas = range(self.decode.scenario.cluster.replicas)
-        return prefill + [self._member(self.decode, DecodeScheduler, listener, skips) for _ in decode_replicas]
+        return prefill + [self._member(self.decode, listener, skips) for _ in decode_replicas]
 
-    def _member(self, pool: Pool, scheduler: type[Scheduler], listener: Listener | None, skips: bool = True) -> Replica:
-        config = scheduler_config(pool.scenario, pool.ledger.num_gpu_blocks)
+    def _member(self, pool: Pool, listener: Listener | None, skips: bool = True) -> Replica:
+        scheduler = self._scheduler(pool.scenario, pool.ledger)
+        if isinstance(pool.cost, PipelineCost):
+            return PipelineReplica(self.clock, scheduler, pool.cost, listener=listener)
         skips = skips and self.scenario.run.resolution == "runs"
-        return Replica(self.clock, scheduler(config), pool.cost, skip_equal_steps=skips, listener=listener)
+        return Replica(self.clock, scheduler, pool.cost, skip_equal_steps=skips, listener=listener)
 
     def _cluster(self, listener: Listener | None) -> Disaggregation:
         pools = self.replicas[: self.num_prefill], self.replicas[self.num_prefill :]
@@ -313,7 +321,8 @@ class PooledSimulation(Simulation):
     def _kv_link(self) -> KvLink:
         spec, own = self.scenario.cluster.kv_link, self.decode.scenario
         assert spec is not None, "pools have a link"
-        num_bytes = partial(sent_bytes, own.model, own.cluster.tensor_parallel, own.engine.block_size)
+        models = models_with_kv(own.engine.speculative, own.model)
+        num_bytes = partial(sent_bytes, models, own.cluster.tensor_parallel, own.engine.block_size)
         network = Network(self.clock, [*(spec.bandwidth for _ in self.replicas), spec.backbone])
         return KvLink(network, to_ticks(spec.latency), num_bytes)
 

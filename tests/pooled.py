@@ -4,8 +4,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 from impatient_scenarios import impatient_scenarios
-from random_scenarios import scenarios
+from random_scenarios import Section, scenarios
 from scenario_text import scenario
+from test_speculation import speculations
 
 from simserve.spec.scenario import Scenario
 
@@ -22,15 +23,18 @@ def pooled(*overrides: str) -> Scenario:
 
 
 @st.composite
-def pools(draw: st.DrawFn) -> dict[str, Any]:
-    """One to three replicas in each pool, with engines alike or not, and links from free to narrow."""
+def pools(draw: st.DrawFn, most_stages: int = 3) -> Section:
+    """One to three replicas in each pool, in stages or not, engines alike or not, and links from free to narrow."""
     sizes = st.sampled_from([1, 1, 2, 3])
     routers = st.sampled_from([None, "random", "least_requests"])
     engines = st.sampled_from([{}, {}, {"max_num_seqs": 3, "max_num_active_seqs": None}, {"async_scheduling": False}])
-    members = {
-        name: {"replicas": draw(sizes), "router": draw(routers), "engine": draw(engines)}
-        for name in ("prefill", "decode")
-    }
+    stages = draw(st.sampled_from([[1], [1], [2], [1, 2, 3]])) if most_stages > 1 else [1]
+    members: Section = {}
+    for name in ("prefill", "decode"):
+        own = members[name] = {"replicas": draw(sizes), "router": draw(routers), "engine": draw(engines)}
+        own["pipeline_parallel"] = draw(st.sampled_from(stages))
+        if own["pipeline_parallel"] > 1:
+            own["engine"] = own["engine"] | {"async_scheduling": False}
     return {
         "gpu": "h100-sxm-80gb",
         "replicas": 1,
@@ -50,7 +54,20 @@ def pooled_scenarios(draw: st.DrawFn, **fixed: dict[str, Any]) -> Scenario:
 
 
 @st.composite
+def drafting_pooled_scenarios(draw: st.DrawFn, **fixed: dict[str, Any]) -> Scenario:
+    """The same with drafts to verify."""
+    return draw(scenarios(cluster=draw(pools()), engine=draw(drafters()), **fixed))
+
+
+@st.composite
+def drafters(draw: st.DrawFn) -> Section:
+    """Engine settings with any drafter."""
+    section = draw(speculations())
+    return {"speculative": section} | ({"async_scheduling": False} if section["method"] == "ngram" else {})
+
+
+@st.composite
 def impatient_pooled_scenarios(draw: st.DrawFn, **fixed: dict[str, Any]) -> Scenario:
-    """The same with clients who give up and send again."""
-    no_queue_limits = {"max_num_queued_reqs": None, "max_num_queued_tokens": None}
-    return draw(impatient_scenarios(cluster=draw(pools()), engine=no_queue_limits, **fixed))
+    """Either of them with clients who give up and send again."""
+    engine = draw(st.just({}) | drafters()) | {"max_num_queued_reqs": None, "max_num_queued_tokens": None}
+    return draw(impatient_scenarios(cluster=draw(pools()), engine=engine, **fixed))

@@ -9,14 +9,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pooled import pooled
+from pooled import pooled, pools
+from random_scenarios import scenarios
 from scenario_text import scenario
 from served import ASYNC, CONSTANT, SYNC
 from single_steps import ticks
+from test_laws import assert_same_records
 from typer.testing import CliRunner
 
 from simserve.cli import app
-from simserve.cost import build_step_cost
+from simserve.cost import MemoryLedger, build_step_cost
+from simserve.cost.pipeline import PipelineCost
+from simserve.engine.acceptance import Acceptance
+from simserve.engine.explicit import ExplicitScheduler
+from simserve.engine.pipeline import PipelineReplica
+from simserve.engine.replica import Listener, Replica
+from simserve.engine.scheduler import Scheduler
+from simserve.engine.speculation import SpeculativeScheduler, speculation_by
 from simserve.planning.capacity import find_capacity
 from simserve.planning.executor import open_executor
 from simserve.planning.fleet import find_fleet
@@ -26,10 +35,11 @@ from simserve.report.question import question_facts
 from simserve.report.series import series
 from simserve.report.summary import summarize
 from simserve.report.table import benchmark_table
-from simserve.simulation import simulate
+from simserve.simulation import Pool, PooledSimulation, scheduler_config, simulate
 from simserve.spec.errors import ScenarioError
 from simserve.spec.load import parse_scenario
 from simserve.spec.result import COMPLETED, REJECTED, Result
+from simserve.spec.scenario import Scenario
 from simserve.spec.ticks import TICKS_PER_SECOND, to_ticks
 
 ALONE = ("workload.arrivals={process: constant, rate: 0.2}", "workload.num_requests=5")
@@ -38,6 +48,7 @@ MIXED = (
     "workload.input={distribution: uniform, min: 1, max: 20000}",
     "workload.output={distribution: uniform, min: 1, max: 60}",
 )
+CONSTANT_COST = {"constant_step": 0.01, "host": {}}
 LLAMA_KV = 2 * 32 * 8 * 128 * 2
 """Bytes of KV of one token of Llama-3.1-8B: keys and values, layers, KV heads, head size, bf16."""
 
@@ -402,6 +413,120 @@ def test_capacity_and_fleet_of_pools_are_counted_in_sets_of_both() -> None:
     assert fleet.num_gpus == 3 * fleet.replicas
 
 
+# Drafts and stages
+
+OF_EAGLE = "speculative: {method: eagle, num_speculative_tokens: 3, acceptance: 0.7}"
+DRAFTS = f"engine.{OF_EAGLE.replace(': ', '=', 1)}"
+STAGES = "cluster.pipeline_parallel=2"
+
+
+class OneStage(PooledSimulation):
+    """Two pools whose replicas are pipelines of one stage."""
+
+    def _member(self, pool: Pool, listener: Listener | None, skips: bool = True) -> Replica:
+        config = scheduler_config(pool.scenario, pool.ledger.num_gpu_blocks)
+        return PipelineReplica(self.clock, ExplicitScheduler(config), PipelineCost([pool.cost]), listener=listener)
+
+
+PLAIN = {"async_scheduling": False, "scheduling_policy": "fcfs"}
+one_by_one = pools(most_stages=1).flatmap(
+    lambda cluster: scenarios(cluster=cluster, engine=PLAIN, cost=CONSTANT_COST, run={"resolution": "steps"})
+)
+
+
+@pytest.mark.plain_source
+@given(one_by_one)
+@settings(max_examples=60)
+def test_one_stage_is_no_pipeline(question: Scenario) -> None:
+    """Every column of every record is that of plain replicas."""
+    assert question.cluster.pools is not None
+    assert_same_records(OneStage(question, question.cluster.pools).run(), simulate(question))
+
+
+class NoDrafts(PooledSimulation):
+    """Two pools whose schedulers verify no drafts, request by request."""
+
+    def _scheduler(self, scenario: Scenario, ledger: MemoryLedger) -> Scheduler:
+        config = scheduler_config(scenario, ledger.num_gpu_blocks)
+        return SpeculativeScheduler(config, speculation_by("ngram", 0), Acceptance((), 1.0, 0))
+
+
+@pytest.mark.plain_source
+@given(one_by_one)
+@settings(max_examples=60)
+def test_no_drafts_are_no_speculation(question: Scenario) -> None:
+    """Every column of every record is that of plain replicas."""
+    assert question.cluster.pools is not None
+    assert_same_records(NoDrafts(question, question.cluster.pools).run(), simulate(question))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("overrides", [(SYNC,), (ASYNC,), (STAGES,)])
+def test_drafts_that_are_all_right_come_with_every_token_after_the_second(
+    count: int, overrides: tuple[str, ...]
+) -> None:
+    """The prefill replica gives one token, the first step of the decode replica one, every further one 1 + k."""
+    drafts = f"engine.speculative={{method: eagle, num_speculative_tokens: {count}, acceptance: 1}}"
+    result = simulate(pooled(*ALONE, "workload.output=42", drafts, *overrides))
+    steps = result.requests["last_step"] - result.gaps["step_after"]
+    assert steps.tolist() == [-(-40 // (1 + count))] * 5
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("overrides", [(SYNC, DRAFTS), (ASYNC, DRAFTS), (STAGES,), (STAGES, DRAFTS)])
+def test_drafts_and_stages_do_not_hide_a_transfer(link: str, overrides: tuple[str, ...]) -> None:
+    """No first token moves; all others of a request that finds an idle fleet come later by its transfer."""
+    free = simulate(pooled(*ALONE, *MIXED, *overrides)).requests
+    costly = simulate(pooled(*ALONE, *MIXED, *overrides, f"cluster.kv_link={link}")).requests
+    took = np.where(costly["output_len"] > 1, ticks(costly["kv_transfer_end"]) - ticks(costly["kv_transfer_start"]), 0)
+    assert took.any()
+    np.testing.assert_array_equal(costly["first_token"], free["first_token"])
+    np.testing.assert_array_equal(ticks(costly["finish"]) - ticks(free["finish"]), took)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "layers"),
+    [
+        ("method: ngram", 32),
+        ("method: eagle", 33),
+        ("method: mtp", 33),
+        ("method: draft_model, draft_model: llama-3.2-3b", 60),
+    ],
+)
+@pytest.mark.parametrize("stages", [1, 2])
+def test_kv_of_the_drafter_is_sent_too(drafter: str, layers: int, stages: int) -> None:
+    """Its layers, of the model's KV heads and head size, lie in the same blocks. Llama-3.2-3B has 28. Stages hold
+    a part of the layers each: all are sent.
+    """
+    drafts = f"engine.speculative={{{drafter}, num_speculative_tokens: 3, acceptance: 0.7}}"
+    fleet = f"cluster.pipeline_parallel={stages}"
+    result = simulate(pooled("workload.input=100", "workload.num_requests=1", drafts, fleet))
+    assert result.requests["kv_transfer_bytes"].tolist() == [7 * 16 * layers * LLAMA_KV // 32]
+
+
+def test_a_pool_may_have_stages_of_its_own() -> None:
+    """An engine in stages is synchronous unless it is told otherwise; the other pool stays as it was."""
+    question = pooled("cluster.pools={prefill: {pipeline_parallel: 4}, decode: {tensor_parallel: 2}}", DRAFTS)
+    assert (question.cluster.of_pool("prefill").num_gpus, question.cluster.of_pool("decode").num_gpus) == (4, 2)
+    assert question.cluster.pools is not None
+    assert not question.cluster.pools.prefill.engine.async_scheduling
+    assert question.cluster.pools.decode.engine.async_scheduling
+    assert (simulate(question).requests["status"] == COMPLETED).all()
+
+
+@pytest.mark.parametrize(("blocks", "padding"), [(4, 0), (40, 6)])
+def test_a_request_goes_on_without_padding_where_that_finds_no_block(blocks: int, padding: int) -> None:
+    """Prompts of 14 and 30 tokens, and a token each, hold all three blocks; three drafts more would need two others.
+    Nothing waits for that: both have their second token 10 ms after the first.
+    """
+    drafts = "speculative: {method: ngram, num_speculative_tokens: 3, acceptance: 1}"
+    engine = f"{{max_model_len: 48, max_num_seqs: 8, num_gpu_blocks: {blocks}, enable_prefix_caching: false, {drafts}}}"
+    result = serve_pooled([(0, 14, 2), (0, 30, 2)], f"engine={engine}")
+    assert milliseconds(result, "finish") == [20, 20]
+    assert result.steps["draft_tokens"].tolist() == [0, padding]
+    assert result.steps["decodes"].tolist() == [0, 2]
+
+
 # What cannot be
 
 
@@ -421,8 +546,16 @@ def test_capacity_and_fleet_of_pools_are_counted_in_sets_of_both() -> None:
         (["engine.scheduler=prefill_first"], "engine.scheduler: prefill_first is not modelled with pools yet"),
         (["run.resolution=kernels"], "run.resolution: kernels is not modelled with cluster.pools yet"),
         (
-            ["cluster.pipeline_parallel=2", "engine.async_scheduling=false"],
-            "cluster.pipeline_parallel: is not modelled",
+            ["cluster.pools.decode={pipeline_parallel: 2, engine: {async_scheduling: true}}"],
+            "cluster.pools.decode.engine.async_scheduling: is not modelled with pipeline stages yet",
+        ),
+        (
+            ["cluster.pools.prefill.pipeline_parallel=33"],
+            "cluster.pools.prefill.pipeline_parallel: 33 stages of 1 GPUs",
+        ),
+        (
+            [f"cluster.pools.decode.engine={{{OF_EAGLE}}}"],
+            "cluster.pools.decode.engine.speculative: must be that of the prefill pool",
         ),
         (["engine.max_num_queued_reqs=3"], "max_num_queued_reqs: is not modelled with pools yet"),
         (["cluster.kv_link={bandwidth: 0}"], "cluster.kv_link.bandwidth: must be greater than 0"),

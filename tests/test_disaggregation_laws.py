@@ -11,16 +11,18 @@ import pytest
 from audit import Watched
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pooled import impatient_pooled_scenarios, pooled, pooled_scenarios
+from pooled import drafting_pooled_scenarios, impatient_pooled_scenarios, pooled, pooled_scenarios
 from single_steps import ticks
 from test_impatient import assert_same_attempts
 from test_laws import assert_monotone, assert_same_records, of_replica
 from test_skipping import assert_same, both_ways
 
 from simserve.cluster.disaggregation import Disaggregation
-from simserve.engine.handover import DecodeScheduler, PrefillScheduler
+from simserve.engine.handover import KvConsumer, KvProducer
 from simserve.engine.request import DECODING, Request
+from simserve.engine.scheduler import Scheduler
 from simserve.report.itl import pooled_gaps
+from simserve.report.speculation import num_later_tokens
 from simserve.report.summary import summarize
 from simserve.simulation import PooledSimulation, simulate
 from simserve.spec.result import COMPLETED, REJECTED, UNFINISHED, Result
@@ -30,7 +32,7 @@ from simserve.workload.workload import build_workload
 TO_THE_END = {"max_time": None}
 
 
-@given(pooled_scenarios(run=TO_THE_END))
+@given(pooled_scenarios(run=TO_THE_END) | drafting_pooled_scenarios(run=TO_THE_END))
 @settings(max_examples=30)
 def test_every_request_is_served_once_or_rejected(question: Scenario) -> None:
     """All tokens of all answers that fit, whichever way they went; and the gaps between them fill the time."""
@@ -53,7 +55,7 @@ def assert_gaps_fill_the_time(result: Result) -> None:
         assert (gap[weight > 0] >= 0).all()
         count += int(weight.sum())
         total += int((gap * weight).sum())
-    assert count == (requests["output_len"][done] - 1).sum()
+    assert count == num_later_tokens(result, done)
     assert total == (ticks(requests["finish"][done]) - ticks(requests["first_token"][done])).sum()
 
 
@@ -79,12 +81,28 @@ def test_tokens_are_computed_once_but_for_what_is_preempted(question: Scenario) 
     assert result.meta["prefix_cache_hits"] == requests["cached_len"].sum()
 
 
+@given(drafting_pooled_scenarios(run=TO_THE_END))
+@settings(max_examples=30)
+def test_tokens_of_drafts_add_up(question: Scenario) -> None:
+    """Steps give all tokens that were answered, but for drafts past an end; first tokens come from the prefill pool or
+    from whom it left the prompt to.
+    """
+    result = simulate(question)
+    requests, steps, meta = result.requests, result.steps, result.meta
+    assert steps["output_tokens"].sum() == requests["output_len"].sum()
+    in_prefill = steps["replica"] < question.cluster.num_engines - decode_replicas(question)
+    first_here = requests["prefill_replica"] < question.cluster.num_engines - decode_replicas(question)
+    assert steps["output_tokens"][in_prefill].sum() == (first_here & (requests["prefill_replica"] >= 0)).sum()
+    assert steps["draft_tokens"].sum() >= meta["spec_decode_draft_tokens"]
+    assert meta["prefix_cache_hits"] == requests["cached_len"].sum()
+
+
 def decode_replicas(question: Scenario) -> int:
     assert question.cluster.pools is not None
     return question.cluster.pools.decode.replicas
 
 
-@given(pooled_scenarios())
+@given(pooled_scenarios() | drafting_pooled_scenarios())
 @settings(max_examples=30)
 def test_nothing_happens_before_its_cause(question: Scenario) -> None:
     """A transfer begins when the first token is there, and ends before the second one is decided."""
@@ -138,16 +156,16 @@ class Books:
         seen: set[int] = set()
         for replica in self.simulation.replicas:
             scheduler = replica.scheduler
-            if isinstance(scheduler, PrefillScheduler):
-                here = [*scheduler.running, *scheduler.waiting, *scheduler.held]
-                holders = [*scheduler.running, *scheduler.held]
-                assert {int(request.id) for request in scheduler.held} <= on_the_way
+            if scheduler.producer is not None:
+                held = scheduler.producer.held
+                here, holders = [*scheduler.running, *scheduler.waiting, *held], [*scheduler.running, *held]
+                assert {int(request.id) for request in held} <= on_the_way
             else:
-                assert isinstance(scheduler, DecodeScheduler)
-                queue = scheduler.waiting
-                holders = [*scheduler.running, *scheduler.receiving, *queue.arrived]
-                here = [*scheduler.running, *queue, *scheduler.receiving]
-                assert {int(request.id) for request in scheduler.receiving} <= on_the_way
+                assert scheduler.consumer is not None
+                queue, receiving = scheduler.consumer.queue, scheduler.consumer.receiving
+                holders = [*scheduler.running, *receiving, *queue.arrived]
+                here = [*scheduler.running, *queue, *receiving]
+                assert {int(request.id) for request in receiving} <= on_the_way
                 here = [request for request in here if int(request.id) not in on_the_way]
             rows = [int(request.id) for request in here]
             assert len(rows) == len(set(rows))
@@ -156,7 +174,7 @@ class Books:
             self.check_blocks(scheduler, holders)
 
     @staticmethod
-    def check_blocks(scheduler: PrefillScheduler | DecodeScheduler, holders: list[Request]) -> None:
+    def check_blocks(scheduler: Scheduler, holders: list[Request]) -> None:
         """All blocks are free, or held by someone who is known to hold them; shared ones are held by several."""
         scheduler.pool.check()
         clock, size = scheduler.decoding.clock, scheduler.block_size
@@ -169,7 +187,7 @@ class Books:
 
 
 @pytest.mark.plain_source
-@given(pooled_scenarios(run=TO_THE_END))
+@given(pooled_scenarios(run=TO_THE_END) | drafting_pooled_scenarios(run=TO_THE_END))
 @settings(max_examples=30)
 def test_requests_and_blocks_are_conserved_at_every_instant(question: Scenario) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -189,31 +207,32 @@ def test_requests_and_blocks_are_conserved_at_every_instant(question: Scenario) 
 
 def keep_what_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A prefill replica forgets to free what it has sent."""
-    monkeypatch.setattr(PrefillScheduler, "sent", lambda self, request: self.held.pop(request))
+    monkeypatch.setattr(KvProducer, "sent", lambda self, request: self.held.pop(request))
 
 
 def free_at_the_end_of_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     """A prefill replica does not wait for the transfer."""
-    let_go = PrefillScheduler.let_go
+    take_over = KvProducer.take_over
 
-    def at_once(self: PrefillScheduler, request: Request) -> None:
-        let_go(self, request)
-        if request in self.held:
-            self.pool.release(request, may_return=False)
+    def at_once(self: KvProducer, request: Request) -> bool:
+        is_held = take_over(self, request)
+        if is_held:
+            self.scheduler.pool.release(request, may_return=False)
             request.num_blocks = 1
+        return is_held
 
-    monkeypatch.setattr(PrefillScheduler, "let_go", at_once)
+    monkeypatch.setattr(KvProducer, "take_over", at_once)
 
 
 def take_a_block_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decode replica allocates a block that nobody holds."""
-    allocate = DecodeScheduler._allocate
+    allocate = KvConsumer._allocate
 
-    def one_more(self: DecodeScheduler, *args: Any) -> int:
-        self.pool.take(1)
-        return allocate(self, *args)
+    def one_more(self: KvConsumer, *args: Any) -> None:
+        self.scheduler.pool.take(1)
+        allocate(self, *args)
 
-    monkeypatch.setattr(DecodeScheduler, "_allocate", one_more)
+    monkeypatch.setattr(KvConsumer, "_allocate", one_more)
 
 
 @pytest.mark.plain_source
@@ -263,7 +282,7 @@ def test_runs_equal_steps_whoever_gives_up(question: Scenario) -> None:
     assert_same_attempts(runs, steps)
 
 
-@given(pooled_scenarios(run={"max_time": 0.3}))
+@given(pooled_scenarios(run={"max_time": 0.3}) | drafting_pooled_scenarios(run={"max_time": 0.3}))
 @settings(max_examples=30)
 def test_a_run_that_is_stopped_knows_where_everyone_is(question: Scenario) -> None:
     """Statuses add up, and whoever is between the pools has one token."""
@@ -275,27 +294,27 @@ def test_a_run_that_is_stopped_knows_where_everyone_is(question: Scenario) -> No
     assert (spoke == (requests["output_len"] > 0)).all()
     assert (requests["output_len"][spoke & (requests["replica"] == requests["prefill_replica"])] >= 1).all()
     tokens = sum(int(weight.sum()) for _, weight in pooled_gaps(result, spoke))
-    assert tokens == (requests["output_len"][spoke] - 1).sum()
+    assert tokens == num_later_tokens(result, spoke)
     summarize(result)
 
 
 # The same at any resolution, in any order
 
 
-@given(pooled_scenarios())
+@given(pooled_scenarios() | drafting_pooled_scenarios())
 @settings(max_examples=50)
 def test_runs_equal_steps(question: Scenario) -> None:
     assert_same(*both_ways(question))
 
 
 @pytest.mark.slow
-@given(pooled_scenarios())
+@given(pooled_scenarios() | drafting_pooled_scenarios())
 @settings(max_examples=5_000, derandomize=False)
 def test_runs_equal_steps_in_thousands_of_scenarios(question: Scenario) -> None:
     assert_same(*both_ways(question))
 
 
-@given(pooled_scenarios())
+@given(pooled_scenarios() | drafting_pooled_scenarios())
 @settings(max_examples=10)
 def test_the_same_question_has_the_same_answer(question: Scenario) -> None:
     assert_same_records(simulate(question), simulate(question))

@@ -18,7 +18,7 @@ from simserve.cluster.cluster import Cluster
 from simserve.cluster.link import Network
 from simserve.cluster.prompts import Prompts
 from simserve.cluster.router import Router
-from simserve.engine.handover import DecodeScheduler, PrefillScheduler
+from simserve.engine.handover import KvConsumer, KvProducer
 from simserve.engine.instant import ARRIVAL, TRANSFER, Due
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import FINISHED, Request
@@ -78,8 +78,8 @@ class Disaggregation(Cluster):
         self._listener = listener
         self._handovers: dict[int, Handover] = {}
         self.transfers = array("q")
-        for replica in decode:
-            _decoder(replica).fetch = self._fetch
+        self._producers = [KvProducer(replica.scheduler) for replica in prefill]
+        self._consumers = [KvConsumer(replica.scheduler, self._fetch) for replica in decode]
 
     def _serve(self, request: Request, row: int, group: int, prefix_len: int) -> bool:
         decode = self._num_prefill + self._router.choose()
@@ -99,7 +99,7 @@ class Disaggregation(Cluster):
         self._handovers[name] = Handover(prefill, computed, decode, request)
         self._place(name, prefill, computed)
         if request.output_len > 1:
-            _prefiller(self.replicas[prefill]).keep(computed)
+            self._producers[prefill].keep(computed)
         self.replicas[decode].expect(1)
         self.replicas[prefill].receive(computed)
         return True
@@ -121,6 +121,8 @@ class Disaggregation(Cluster):
     def prefilled(self, computed: Request, known: int) -> None:
         """A prefill replica knows the first token of a request at tick `known`, now or later."""
         row = int(computed.id)
+        if row not in self._handovers:  # its client hung up before
+            return
         self._at(known, ARRIVAL, row, self._go_on)
         if self._listener is not None and self._handovers[row].to_go_on.output_len == 1:
             self._listener(computed, known)
@@ -129,7 +131,7 @@ class Disaggregation(Cluster):
         """The first token is known: the request goes on to its decode replica, if another token is to follow."""
         handover = self._handovers[row]
         request, computed, replica = handover.to_go_on, handover.computed, self.replicas[handover.decode]
-        has_kv = computed in _prefiller(self.replicas[handover.prefill]).held
+        has_kv = computed in self._producers[handover.prefill].held
         replica.expect(-1)
         if handover.is_abandoned and has_kv:
             self._end(row)
@@ -138,7 +140,7 @@ class Disaggregation(Cluster):
             del self._handovers[row]
         if request.output_len == 1 or handover.is_abandoned:
             return
-        _decoder(replica).begin_elsewhere(request, computed.first_step, has_kv)
+        self._consumer(handover).begin_elsewhere(request, computed.first_step, has_kv)
         if self.placed is not None:
             request.first_token = computed.first_token
             self.placed[row] = replica, request
@@ -165,14 +167,14 @@ class Disaggregation(Cluster):
         handover = self._end(row)
         replica = self.replicas[handover.decode]
         self.transfers.fromlist([row, handover.started, int(self._env.now), handover.num_bytes])
-        _decoder(replica).arrive(handover.to_go_on)
+        self._consumer(handover).arrive(handover.to_go_on)
         replica.disturb()
 
     def _end(self, row: int) -> Handover:
         """The blocks of a prefill replica are not needed any more."""
         handover = self._handovers.pop(row)
         replica = self.replicas[handover.prefill]
-        _prefiller(replica).sent(handover.computed)
+        self._producers[handover.prefill].sent(handover.computed)
         if replica.scheduler.waiting:
             replica.disturb()
         return handover
@@ -187,14 +189,18 @@ class Disaggregation(Cluster):
         handover = self._handovers.get(name)
         if handover is None:
             return
-        prefiller, decode = _prefiller(self.replicas[handover.prefill]), self.replicas[handover.decode]
-        if handover.computed.state is not FINISHED:  # its first token will never be known
-            decode.expect(-1)
+        producer = self._producers[handover.prefill]
+        if handover.computed.state is not FINISHED:  # its first token, if it is known at all, is known too late
+            producer.forget(handover.computed)
+            self.replicas[handover.decode].expect(-1)
             del self._handovers[name]
         elif handover.to_go_on.first_step < 0:  # its first token is on its way to the decode replica
             handover.is_abandoned = True
-        elif handover.to_go_on not in _decoder(decode).receiving and handover.computed in prefiller.held:
+        elif handover.computed in producer.held and handover.to_go_on not in self._consumer(handover).receiving:
             self._end(name)  # nothing was asked for
+
+    def _consumer(self, handover: Handover) -> KvConsumer:
+        return self._consumers[handover.decode - self._num_prefill]
 
     def _at(self, at: int, priority: int, row: int, then: Callable[[int], object]) -> None:
         event = Due(self._env, at, priority + row)
@@ -204,13 +210,3 @@ class Disaggregation(Cluster):
 
 def _call(then: Callable[[int], object], row: int, event: Event) -> None:  # noqa: ARG001
     then(row)
-
-
-def _prefiller(replica: Replica) -> PrefillScheduler:
-    assert isinstance(replica.scheduler, PrefillScheduler)
-    return replica.scheduler
-
-
-def _decoder(replica: Replica) -> DecodeScheduler:
-    assert isinstance(replica.scheduler, DecodeScheduler)
-    return replica.scheduler

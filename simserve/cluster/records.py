@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simserve.engine.handover import step_elsewhere
 from simserve.engine.progress import PROGRESS_FIELDS, progress
 from simserve.engine.replica import Replica
 from simserve.engine.step_log import FINISH_FIELDS, GAP_FIELDS, STEP_FIELDS
@@ -72,9 +73,10 @@ def gap_columns(
     columns: Columns = {name: np.concatenate([each[name] for each in gaps]) for name in GAP_FIELDS}
     if prefill_replica is not None:
         logged_by = np.repeat(np.arange(len(gaps)), [len(each["request"]) for each in gaps])
-        is_first = np.zeros(len(logged_by), dtype=np.bool_)
-        is_first[np.unique(columns["request"], return_index=True)[1]] = True
-        columns["replica_before"] = np.where(is_first, prefill_replica[row_of(columns["request"])], logged_by)
+        before: Any = columns["step_before"]
+        elsewhere = before < 0
+        columns["step_before"] = np.where(elsewhere, step_elsewhere(before), before)
+        columns["replica_before"] = np.where(elsewhere, prefill_replica[row_of(columns["request"])], logged_by)
     return columns
 
 

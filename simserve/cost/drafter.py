@@ -33,6 +33,12 @@ def drafter_of(spec: "SpeculativeSpec", model: ModelSpec) -> ModelSpec | None:
     return model.model_copy(update=one_layer | dense | formats)
 
 
+def models_with_kv(spec: "SpeculativeSpec | None", model: ModelSpec) -> list[ModelSpec]:
+    """The model, and its drafter if that is one: their KV lies side by side in the blocks."""
+    drafter = None if spec is None else drafter_of(spec, model)
+    return [model] if drafter is None else [model, drafter]
+
+
 def drafter_shape(spec: "SpeculativeSpec", shape: ForwardShape, hidden_size: int) -> ForwardShape:
     """One pass of the drafter, from the shape of its layers: with the projection that joins embedding and hidden state,
     which every GPU holds whole.

@@ -1,5 +1,6 @@
 """KV blocks: how large one is, and how layers that look back on a window share the pool with those that do not."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -51,14 +52,18 @@ class KvGroups:
         return blocks
 
 
-def sent_bytes(model: ModelSpec, ranks: int, block_size: int, tokens: int, cached_blocks: int) -> int:
-    """Bytes of KV that a replica of `ranks` GPUs fetches for `tokens` tokens of which it has the first blocks: whole
-    blocks of all layers, keys and values or the latent of MLA.
+def sent_bytes(models: Sequence[ModelSpec], ranks: int, block_size: int, tokens: int, cached_blocks: int) -> int:
+    """Bytes of KV that a replica of stages of `ranks` GPUs fetches for `tokens` tokens of which it has the first
+    blocks: whole blocks of all layers of all `models` (a drafter's, too), keys and values or the latent of MLA.
 
     Each GPU fetches what it holds, so that what is copied on several of them (KV heads fewer than GPUs, a latent) is
     sent once for each. Of layers that look back on a window only blocks that the next token looks at are sent (vLLM
     0.32, distributed/kv_transfer/kv_connector/v1/nixl).
     """
+    return ranks * sum(_sent_by_rank(model, ranks, block_size, tokens, cached_blocks) for model in models)
+
+
+def _sent_by_rank(model: ModelSpec, ranks: int, block_size: int, tokens: int, cached_blocks: int) -> int:
     one_layer = KvGroups(1, 1, 0, None).block_bytes(model, ranks, block_size)
     blocks = ceil(tokens / block_size)
     full = blocks - cached_blocks
@@ -66,4 +71,4 @@ def sent_bytes(model: ModelSpec, ranks: int, block_size: int, tokens: int, cache
     if model.sliding_window is not None:
         first = max(0, tokens - model.sliding_window + 1) // block_size
         window = max(0, blocks - max(cached_blocks, first))
-    return ranks * one_layer * (model.num_full_layers * full + model.num_window_layers * window)
+    return one_layer * (model.num_full_layers * full + model.num_window_layers * window)

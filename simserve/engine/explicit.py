@@ -117,6 +117,15 @@ class ExplicitScheduler(Scheduler):
         self.prefilling = {request: None for request in self.running if request.state is PREFILLING}
         return finished
 
+    def go_on(self, plan: StepPlan, request: Request, budget: int) -> int:  # noqa: ARG002
+        """A request that has its KV from elsewhere takes a seat: all that it has to compute is its first token."""
+        request.num_computed_tokens = request.num_prompt_tokens
+        request.state = PREFILLING
+        self.take_seat(request)
+        self.prefilling[request] = None
+        self._generating.add(request)
+        return self.schedule_chunk(plan, request, 1)
+
     def preempt(self, plan: StepPlan, request: Request, was_served: bool) -> None:
         """Take all blocks from a running request and let it wait; its tokens are computed again later."""
         self._generating.discard(request)

@@ -23,6 +23,7 @@ from simserve.engine.walk import walk
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from simserve.engine.handover import KvConsumer, KvProducer
     from simserve.engine.observer import PoolObserver
 
 UNLIMITED = 1 << 62
@@ -67,6 +68,10 @@ class Scheduler:
         self._tested_version = -1
         self._head_stays_blocked = False
         """Whether nothing but a release or an arrival can admit the head of `waiting`."""
+        self.producer: KvProducer | None = None
+        """Where requests go on elsewhere: what holds their KV until it is there."""
+        self.consumer: KvConsumer | None = None
+        """Where requests begin elsewhere: what fetches their KV."""
 
     # -- arrivals ------------------------------------------------------------------------------------------------------
 
@@ -138,6 +143,7 @@ class Scheduler:
         if self.waiting:
             self._admit(plan, budget, threshold)
             self._tested_version = pool.version
+            num_decodes = plan.num_decodes
         if plan.chunks:
             for chunk in plan.chunks:
                 if chunk.completes:
@@ -301,6 +307,12 @@ class Scheduler:
             if request is self._blocked_head and pool.version == self._blocked_version:
                 self._head_stays_blocked = True
                 return
+            if self.consumer is not None and self.consumer.awaits(request):
+                taken = self.consumer.admit(plan, request, budget)
+                if taken is None:
+                    return
+                budget -= taken
+                continue
             hit = pool.lookup(request)
             num_tokens = self._admissible_tokens(request, hit, budget, threshold)
             if not num_tokens:
@@ -339,15 +351,57 @@ class Scheduler:
             plan.new.append(request)
             request.scheduled = self.num_steps
             request.num_cached_tokens = num_hit_tokens
-            self.num_cache_queries += request.num_tokens
-            self.num_cache_hits += num_hit_tokens
+            if request.first_step < 0:  # else its prompt was looked up where its first token comes from
+                self.num_cache_queries += request.num_tokens
+                self.num_cache_hits += num_hit_tokens
         request.num_computed_tokens = num_hit_tokens
         request.num_blocks = hit.num_blocks
         request.state = PREFILLING
+        self.take_seat(request)
+        self.prefilling[request] = None
+
+    def take_seat(self, request: Request) -> None:
+        """A request begins to run."""
         request.seq = self._num_admitted
         self._num_admitted += 1
         self.running[request] = None
-        self.prefilling[request] = None
+
+    # -- requests that begin elsewhere ---------------------------------------------------------------------------------
+
+    def num_blocks_for(self, num_tokens: int) -> int:
+        """Blocks that a running request with so many computed tokens holds."""
+        return -(-num_tokens // self.block_size)
+
+    def has_free_blocks(self, request: Request, num_blocks: int) -> bool:
+        """Whether the head of `waiting` gets so many blocks at once; if not, nothing but a release gives them to it."""
+        if num_blocks + (self._watermark_blocks if self.running else 0) <= self.pool.num_free:
+            return True
+        self._blocked_head, self._blocked_version = request, self.pool.version
+        self._head_stays_blocked = True
+        return False
+
+    def test_head_again(self) -> None:
+        """There is another head of `waiting`, which may be admitted."""
+        self._head_stays_blocked = False
+
+    def go_on(self, plan: StepPlan, request: Request, budget: int) -> int:  # noqa: ARG002
+        """A request that has its first token and the KV of its prompt from elsewhere takes a seat, and gets a token in
+        this step like all who decode; returns what it takes of the budget, 0 if that has no room for it.
+        """
+        computed = request.num_tokens
+        self.take_seat(request)
+        request.num_hashed_blocks = computed // self.block_size
+        if request.path:
+            self.pool.enter_shared(request, request.num_hashed_blocks)
+        self.decoding.join(request, computed, request.num_prompt_tokens + request.output_len - computed - 1)
+        if request.branch is not None and request.branch.shared:
+            self.shared_decodes[request] = None
+        plan.num_decodes += 1
+        plan.num_sampled += 1
+        plan.context += computed
+        plan.longest = 0 if self.decoding.lengths is None else self.decoding.longest()
+        plan.gaps += ((request, request.token_step),)
+        return 1
 
     # -- tokens come in ------------------------------------------------------------------------------------------------
 
@@ -403,8 +457,9 @@ class Scheduler:
             request.branch.owner = None
 
     def let_go(self, request: Request) -> None:
-        """A finished request gives its blocks back."""
-        self.pool.release(request, may_return=False)
+        """A finished request gives its blocks back, unless they are to be sent first."""
+        if self.producer is None or not self.producer.take_over(request):
+            self.pool.release(request, may_return=False)
 
     def abort(self, request: Request) -> None:
         """The client has left: blocks and seat are free for the next `schedule()`, and what was cached stays cached. A
@@ -414,6 +469,10 @@ class Scheduler:
         To be called between `complete` and `schedule`. Source: vLLM 0.32, Scheduler.finish_requests.
         """
         if request.state is FINISHED:
+            return
+        if self.producer is not None:
+            self.producer.forget(request)
+        if self.consumer is not None and self.consumer.abort(request):
             return
         plan = self._in_flight
         if plan is not None and plan.finishing:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from simserve.engine.eagle_pool import EagleBlockPool
 from simserve.engine.plan import Chunk, StepPlan
-from simserve.engine.request import FINISHED, WAITING, Request
+from simserve.engine.request import FINISHED, PREFILLING, WAITING, Request
 from simserve.engine.scheduler import UNLIMITED, Scheduler
 from simserve.engine.walk import choose_victim
 
@@ -190,11 +190,11 @@ class SpeculativeScheduler(Scheduler):
         return min(wanted, limit, self.config.max_model_len - computed - 1)
 
     def _blocks_needed(self, request: Request, num_tokens: int) -> int:
-        return max(0, self._num_blocks(request.num_computed_tokens + num_tokens) - request.num_blocks)
+        return max(0, self.num_blocks_for(request.num_computed_tokens + num_tokens) - request.num_blocks)
 
-    def _num_blocks(self, computed: int) -> int:
+    def num_blocks_for(self, num_tokens: int) -> int:
         """Blocks that hold so many tokens and what the drafter writes after them."""
-        return -(-min(computed + self._lookahead, self.config.max_model_len) // self.block_size)
+        return -(-min(num_tokens + self._lookahead, self.config.max_model_len) // self.block_size)
 
     def schedule_chunk(self, plan: StepPlan, request: Request, num_tokens: int) -> int:
         """Give a request its tokens and their blocks; returns what it takes of the budget."""
@@ -281,7 +281,7 @@ class SpeculativeScheduler(Scheduler):
         if self.config.scheduler_reserve_full_isl and -(-request.num_tokens // size) + extra > pool.num_free:
             self._blocked_head, self._blocked_version = request, pool.version
             return 0
-        if self._num_blocks(num_hit_tokens + num_tokens) + extra > pool.num_free:
+        if self.num_blocks_for(num_hit_tokens + num_tokens) + extra > pool.num_free:
             return 0
         return num_tokens
 
@@ -298,6 +298,24 @@ class SpeculativeScheduler(Scheduler):
     def _start(self, plan: StepPlan, request: Request, hit: Hit) -> None:
         super()._start(plan, request, hit)
         self._progress[request] = Progress()
+
+    def go_on(self, plan: StepPlan, request: Request, budget: int) -> int:
+        """A request that has its KV from elsewhere takes a seat. Its first drafts are proposed with the token that this
+        step gives it; until then it is padded, if blocks and budget allow.
+        """
+        limit, num_drafts = budget - self._slots, self.speculation.num_speculative_tokens
+        if limit <= 0:
+            return 0
+        request.num_computed_tokens = computed = request.num_prompt_tokens
+        fits = 1 + num_drafts <= limit and self._blocks_needed(request, 1 + num_drafts) <= self.pool.num_free
+        if not fits or not self._can_be_padded(1, computed):
+            num_drafts = 0
+        request.state = PREFILLING
+        self.take_seat(request)
+        self.prefilling[request] = None
+        progress = self._progress[request] = Progress()
+        progress.is_generating = not num_drafts  # drafts of one that is not are padding
+        return self.schedule_chunk(plan, request, 1 + num_drafts)
 
     def _is_in_flight(self, request: Request) -> bool:
         """Whether something of a preempted request is still to come: its token belongs to what it computes again."""

@@ -72,7 +72,7 @@ def fleet_words(cluster: ClusterSpec) -> str | None:
         pool = cluster.of_pool(name)
         words.append(
             f"{pool.replicas} {name} replica{'s' if pool.replicas > 1 else ''} of {pool.gpus_per_replica} x"
-            f" {pool.gpu.name}"
+            f" {pool.gpu.name}{f' in {pool.pipeline_parallel} stages' if pool.pipeline_parallel > 1 else ''}"
         )
     rates = {"a replica": cluster.kv_link.bandwidth, "in all": cluster.kv_link.backbone}
     link = [f"{format_quantity(rate, 'B/s')} {whose}" for whose, rate in rates.items() if rate is not None]

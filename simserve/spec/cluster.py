@@ -66,6 +66,7 @@ class ClusterSpec(Strict):
             update={
                 "replicas": self.replicas * pool.replicas,
                 "tensor_parallel": pool.tensor_parallel or self.tensor_parallel,
+                "pipeline_parallel": pool.pipeline_parallel or self.pipeline_parallel,
                 "router": pool.router or self.router,
                 "pools": None,
                 "kv_link": None,

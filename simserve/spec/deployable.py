@@ -65,8 +65,6 @@ def _pools(cluster: ClusterSpec, run: RunSpec) -> Iterator[Problem]:
         return
     if cluster.kv_link is None:
         yield "cluster.kv_link", "is needed: what KV crosses between the pools, for example {bandwidth: 50 GB/s}"
-    if cluster.pipeline_parallel > 1:
-        yield "cluster.pipeline_parallel", "is not modelled with cluster.pools yet; use tensor_parallel"
     if run.resolution == "kernels":
         yield "run.resolution", "kernels is not modelled with cluster.pools yet; use runs or steps"
     prefill, decode = pools.prefill.engine, pools.decode.engine
@@ -77,13 +75,14 @@ def _pools(cluster: ClusterSpec, run: RunSpec) -> Iterator[Problem]:
         one, other = getattr(prefill, key), getattr(decode, key)
         if one != other:
             yield f"cluster.pools.decode.engine.{key}", f"{other} is not {one}, that of the prefill pool: {why}"
+    if prefill.speculative != decode.speculative:
+        what = "must be that of the prefill pool, whose blocks hold the drafter's KV, too; state it under engine"
+        yield "cluster.pools.decode.engine.speculative", what
     for name, engine in (("prefill", prefill), ("decode", decode)):
         yield from ((f"cluster.pools.{name}.engine.{key}", what) for key, what in _not_in_pools(engine))
 
 
 def _not_in_pools(engine: EngineSpec) -> Iterator[Problem]:
-    if engine.speculative is not None:
-        yield "speculative", "is not modelled with pools yet; leave it out"
     for key in ("max_num_queued_reqs", "max_num_queued_tokens"):
         if getattr(engine, key) is not None:
             yield key, "is not modelled with pools yet; use cluster.rate_limit"
@@ -140,7 +139,7 @@ def _expert_parallel(model: ModelSpec, cluster: ClusterSpec, experts: ExpertPara
 
 def _pipeline_parallel(model: ModelSpec, cluster: ClusterSpec, engine: EngineSpec, run: RunSpec) -> Iterator[Problem]:
     key, stages = "cluster.pipeline_parallel", cluster.pipeline_parallel
-    if cluster.gpus_per_replica > _GPUS_OF_A_NODE:
+    if stages * cluster.tensor_parallel > _GPUS_OF_A_NODE:
         gpus = f"{stages} stages of {cluster.tensor_parallel} GPUs"
         yield key, f"{gpus} span more than one node of {_GPUS_OF_A_NODE}, which is not modelled yet"
     if stages > model.num_layers:

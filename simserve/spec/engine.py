@@ -83,14 +83,14 @@ def fill_engine(stated: Mapping[str, Any], model: ModelSpec, gpu: GpuSpec, stage
     """
     settings = {key: value for key, value in stated.items() if value is not None}
     settings = fill_policies(settings) | fill_speculative(settings) | settings
-    model_len = _whole(settings.setdefault("max_model_len", model.max_position_embeddings))
+    model_len = whole(settings.setdefault("max_model_len", model.max_position_embeddings))
     tokens, seqs = _BATCH_DEFAULTS[gpu.vllm_class]
     if "max_num_batched_tokens" not in settings:
         if settings.get("enable_chunked_prefill", True) is False:
             tokens = max(tokens, model_len)
-        settings["max_num_batched_tokens"] = min(tokens, _whole(settings.get("max_num_seqs", seqs)) * model_len)
-    settings.setdefault("max_num_seqs", min(seqs, _whole(settings["max_num_batched_tokens"])))
-    settings.setdefault("max_num_active_seqs", _whole(settings["max_num_seqs"]))
+        settings["max_num_batched_tokens"] = min(tokens, whole(settings.get("max_num_seqs", seqs)) * model_len)
+    settings.setdefault("max_num_seqs", min(seqs, whole(settings["max_num_batched_tokens"])))
+    settings.setdefault("max_num_active_seqs", whole(settings["max_num_seqs"]))
     settings.setdefault("async_scheduling", stages == 1)
     if isinstance(settings.get("cuda_graph", {}), Mapping):
         settings["cuda_graph"] = _fill_graph(settings, gpu)
@@ -102,7 +102,7 @@ def _fill_graph(settings: Mapping[str, Any], gpu: GpuSpec) -> dict[str, Any]:
     if settings.get("enforce_eager") is True:
         graph.setdefault("mode", "none")
     limit = _LARGEST_GRAPH_BLACKWELL if gpu.is_datacenter_blackwell else _LARGEST_GRAPH
-    seqs, tokens = _whole(settings["max_num_seqs"]), _whole(settings["max_num_batched_tokens"])
+    seqs, tokens = whole(settings["max_num_seqs"]), whole(settings["max_num_batched_tokens"])
     query_len = query_len_of(settings)
     largest = min(limit, 2 * seqs * query_len, tokens)
     decodes = (query_len * count for count in (*capture_sizes(min(seqs, limit)), min(seqs, limit)))
@@ -111,7 +111,7 @@ def _fill_graph(settings: Mapping[str, Any], gpu: GpuSpec) -> dict[str, Any]:
     return graph
 
 
-def _whole(value: object) -> int:
+def whole(value: object) -> int:
     """The number, or 1 where the field's own validation is going to refuse it."""
     with suppress(ValueError):
         return parse_count(value)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from simserve.spec.engine import EngineSpec, fill_engine
+from simserve.spec.engine import EngineSpec, fill_engine, whole
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.model import ModelSpec
 from simserve.spec.quantities import BytesPerSecond, Count, PositiveCount, Seconds
@@ -16,13 +16,12 @@ POOLS = (PREFILL, DECODE)
 class PoolSpec(Strict):
     """Identical replicas with one half of the work."""
 
-    NOT_MODELLED: ClassVar = {
-        "gpu": "another GPU in one of the pools",
-        "pipeline_parallel": "pipeline parallelism in one of the pools",
-    }
+    NOT_MODELLED: ClassVar = {"gpu": "another GPU in one of the pools"}
 
     replicas: PositiveCount = 1
     tensor_parallel: PositiveCount | None = None
+    """The cluster's where it is left out."""
+    pipeline_parallel: PositiveCount | None = None
     """The cluster's where it is left out."""
     router: Literal["round_robin", "random", "least_requests"] | None = None
     """The cluster's where it is left out."""
@@ -80,13 +79,14 @@ def _both(one: Any, other: Any) -> bool:
     return isinstance(one, Mapping) and isinstance(other, Mapping)
 
 
-def fill_pools(pools: Any, model: ModelSpec, gpu: GpuSpec) -> Any:
-    """The pools as handed down, with what vLLM would fill into the engine of each."""
+def fill_pools(pools: Any, model: ModelSpec, gpu: GpuSpec, stages: Any) -> Any:
+    """The pools as handed down, with what vLLM would fill into the engine of each; `stages` as the cluster has it."""
     if not isinstance(pools, Mapping):
         return pools
     filled = dict(pools)
     for name in POOLS:
         match filled.get(name):
             case {"engine": Mapping() as engine, **rest}:
-                filled[name] = {**rest, "engine": fill_engine(engine, model, gpu)}
+                own = whole(rest.get("pipeline_parallel") or stages)
+                filled[name] = {**rest, "engine": fill_engine(engine, model, gpu, own)}
     return filled

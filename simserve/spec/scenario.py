@@ -60,7 +60,8 @@ class Scenario(Strict):
         if value.get("pools") is None:
             return value
         gpu = GpuSpec.model_validate(value["gpu"])
-        return _section(value, info, "model") | {"pools": fill_pools(value["pools"], info.data["model"], gpu)}
+        stages = value.get("pipeline_parallel") or 1
+        return _section(value, info, "model") | {"pools": fill_pools(value["pools"], info.data["model"], gpu, stages)}
 
     @field_validator("engine", mode="before")
     @classmethod
