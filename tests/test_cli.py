@@ -205,7 +205,9 @@ def test_models_and_profiles_are_listed_as_tables_and_as_json(small: str) -> Non
 
 def test_schema_is_json_that_knows_the_scenario(small: str) -> None:
     schema = json.loads(call("schema").stdout)
-    assert {"model", "workload", "cluster", "engine", "slo"} <= set(schema["properties"])
+    assert {"base", "model", "workload", "cluster", "engine", "slo"} <= set(schema["properties"])
+    assert "required" not in schema  # a scenario with a base may leave anything out
+    assert schema["$defs"]["EngineSpec"]["properties"]["num_gpu_blocks"]["description"]
 
 
 def test_gallery_lists_prints_and_copies(small: str) -> None:

@@ -106,6 +106,6 @@ def models(json: Json = False) -> None:
 
 def schema() -> None:
     """Print the JSON schema of a scenario, for editors and for reading."""
-    from simserve.spec.scenario import Scenario
+    from simserve.spec import schema as spec
 
-    print_json(Scenario.model_json_schema())
+    print_json(spec.schema())
