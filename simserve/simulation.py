@@ -28,6 +28,7 @@ from simserve.engine.explicit import ExplicitScheduler
 from simserve.engine.gpu.device import Gpu
 from simserve.engine.gpu.replica import KernelReplica
 from simserve.engine.instant import Clock
+from simserve.engine.lockstep import Lockstep, LockstepReplica
 from simserve.engine.pipeline import PipelineReplica
 from simserve.engine.policies import SCHEDULERS
 from simserve.engine.policies.batch_timer import BatchTimer
@@ -38,12 +39,13 @@ from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import Request
 from simserve.engine.scheduler import Scheduler
 from simserve.engine.speculation import SpeculativeScheduler, speculation_by
+from simserve.spec.experts import ExpertParallelSpec
 from simserve.spec.policies import extensions, policy_name
 from simserve.spec.pools import POOLS, PoolsSpec
 from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
 from simserve.spec.speculative import SpeculativeSpec
-from simserve.spec.ticks import to_ticks
+from simserve.spec.ticks import to_seconds, to_ticks
 from simserve.workload.columns import IntArray
 from simserve.workload.streams import random_stream
 from simserve.workload.workload import build_workload
@@ -95,7 +97,21 @@ class Simulation:
             self._equip(replica)
 
     def _fleet(self, listener: Listener | None) -> list[Replica]:
-        return [self._replica(listener) for _ in range(self.scenario.cluster.replicas)]
+        cluster = self.scenario.cluster
+        if cluster.expert_parallel is not None and cluster.expert_parallel.data_parallel > 1:
+            num_groups = cluster.replicas // cluster.expert_parallel.data_parallel
+            return [rank for _ in range(num_groups) for rank in self._ranks(cluster.expert_parallel, listener)]
+        return [self._replica(listener) for _ in range(cluster.replicas)]
+
+    def _ranks(self, experts: ExpertParallelSpec, listener: Listener | None) -> list[LockstepReplica]:
+        """Replicas that share their experts, and so step together."""
+        scheduler = SCHEDULERS[policy_name(self.scenario.engine)]
+        config = scheduler_config(self.scenario, self.ledger.num_gpu_blocks)
+        group = Lockstep(self.clock, self.cost, asynchronous=config.async_scheduling)
+        return [
+            LockstepReplica(self.clock, scheduler(config), self.cost, group, listener=listener)
+            for _ in range(experts.data_parallel)
+        ]
 
     def _cluster(self, listener: Listener | None) -> Cluster:  # noqa: ARG002
         router = ROUTERS[self.scenario.cluster.router](self.replicas, random_stream(self.scenario.seed, "router"))
@@ -159,6 +175,11 @@ class Simulation:
             "num_swaps": sum(scheduler.num_swaps for scheduler in swapping),
             "swapped_bytes": copied * self._kv_block_bytes,
         }
+
+    def _dummy_steps(self) -> dict[str, int]:
+        """Steps that a rank took for nobody, because others that share its experts had somebody."""
+        ranks = [one for one in self.replicas if isinstance(one, LockstepReplica)]
+        return {"dummy_steps": sum(rank.num_dummy_steps for rank in ranks)} if ranks else {}
 
     def _prompts(self) -> Prompts | None:
         """Where prompts hang in the prefix trie; None where nothing is shared or nothing is cached."""
@@ -229,8 +250,11 @@ class Simulation:
         return place_of_attempts(self.clients.log) if isinstance(self.clients, Impatient) else lambda ids: ids
 
     def _costs(self, steps: records.Columns) -> dict[str, object]:
+        breakdown = self.cost.breakdown(steps)
+        if waited := to_seconds(sum(one.waited for one in self.replicas if isinstance(one, LockstepReplica))):
+            breakdown |= {"peers": waited, "host": max(0.0, breakdown.get("host", 0.0) - waited)}
         return {
-            "step_time_breakdown": self.cost.breakdown(steps),
+            "step_time_breakdown": breakdown,
             "extrapolated_steps": self.cost.extrapolated_steps(steps),
         }
 
@@ -254,6 +278,7 @@ class Simulation:
             "num_preemptions": sum(scheduler.num_preemptions for scheduler in schedulers),
             "num_thrashings": sum(scheduler.num_thrashings for scheduler in schedulers),
             **self._swaps(),
+            **self._dummy_steps(),
             "events": self.clock.num_events,
             "scheduler_calls": sum(scheduler.num_calls for scheduler in schedulers),
             "num_gpu_blocks": schedulers[0].config.num_gpu_blocks,

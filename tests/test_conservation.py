@@ -23,7 +23,17 @@ from simserve.spec.scenario import Scenario
 @settings(max_examples=100)
 def test_requests_tokens_and_blocks_are_conserved_after_every_event(question: Scenario) -> None:
     """The accountants' checks (tests/audit.py) stand in every event; what is left then are the totals."""
-    audit = audited(question)
+    assert_conserved(audited(question))
+
+
+@given(scenarios())
+@settings(max_examples=50)
+def test_replicas_that_step_together_conserve_them_too(question: Scenario) -> None:
+    shared = ["model=qwen3-30b-a3b", "cluster.replicas=4", "cluster.expert_parallel={data_parallel: 2}"]
+    assert_conserved(audited(question.with_overrides(shared)))
+
+
+def assert_conserved(audit: Audit) -> None:
     assert all(scheduler.num_checks for scheduler in audit.schedulers if scheduler.accounts)
     assert_everyone_is_somewhere(audit)
     assert_tokens_add_up(audit)

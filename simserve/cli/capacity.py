@@ -133,6 +133,7 @@ def _resource_words(resource: str, waiting: Mapping[str, float]) -> str:
         "network": "collectives between GPUs",
         "floor": "short kernels",
         "host": "host and launches",
+        "peers": "waiting for peers",
     }
     return f"{spent.get(resource, resource)}: the largest part of the step time"
 

@@ -86,7 +86,7 @@ class Replica:
         self._stalled = False
         """Nothing runs and the head of `waiting` cannot be admitted: only an arrival can change that."""
         self._wake = Event(env)
-        env.process(self._serve())
+        self._start()
 
     # -- what the cluster sees -----------------------------------------------------------------------------------------
 
@@ -174,6 +174,10 @@ class Replica:
             self._take_tokens(max(self._end, self._ready))
 
     # -- the process ---------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Begin to serve; a replica that others step has no process of its own."""
+        self.env.process(self._serve())
 
     def _serve(self) -> Generator[Event, None, None]:
         env, scheduler = self.env, self.scheduler

@@ -5,7 +5,8 @@ Two views of the records of a run, both as shares of the time in which the engin
 - *Waiting*: in the steps that left requests waiting, what stood in their way. `seats`: as many requests were running as
   `max_num_seqs` (or `max_num_active_seqs`) allows. `budget`: the step carried `max_num_batched_tokens`. `kv`: neither,
   so that blocks were missing. `batch`: a static batch had to end, whatever was free.
-- *Step time*: `host` is the time in which the GPU ran no kernel (engine-core work and launches that were waited for).
+- *Step time*: `host` is the time in which the GPU ran no kernel (engine-core work and launches that were waited for),
+  `peers` that in which it waited for replicas that share its experts.
   The rest is split by the bound of each operator, over steps drawn evenly in time: `network` (collectives), `floor`
   (kernels too short to be bound by anything else), and `compute` or `bandwidth` by which of FLOPs and bytes would take
   longer at the data sheet's rates. The cost model's own word is not used for these two: the efficiency of a GEMM of few
@@ -90,7 +91,10 @@ def step_time_shares(result: Result) -> dict[str, float]:
         for bound, time in _bounds_of(engine, {name: column[row] for name, column in steps.items()}).items():
             bounds[bound] = bounds.get(bound, 0.0) + time
     whole = sum(bounds.values()) or 1.0
-    return {"host": 1 - gpu} | {bound: gpu * time / whole for bound, time in sorted(bounds.items())}
+    breakdown: Any = result.meta["step_time_breakdown"]
+    waited = {name: min(1 - gpu, time / total) for name, time in breakdown.items() if name == "peers"}
+    idle = 1 - gpu - sum(waited.values())
+    return {"host": idle} | waited | {bound: gpu * time / whole for bound, time in sorted(bounds.items())}
 
 
 def _engines(result: Result) -> tuple[list[Scenario], NDArray[np.int64]]:

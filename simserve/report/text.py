@@ -50,6 +50,7 @@ GROUPS = {
     "attention_prefill": "attention of prompts",
     "communication": "all-reduce",
     "drafts": "drafter, all of it",
+    "peers": "peers, GPU waiting",
     "host": "host, GPU waiting",
 }
 """Groups of operators as a person calls them."""

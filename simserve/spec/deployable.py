@@ -42,6 +42,8 @@ def _problems_of_engine(
     yield from _tensor_parallel(model, cluster.tensor_parallel, spread_experts=cluster.expert_parallel is not None)
     if cluster.expert_parallel is not None:
         yield from _expert_parallel(model, cluster, cluster.expert_parallel)
+        if cluster.expert_parallel.data_parallel > 1:
+            yield from _lockstep(cluster, engine, run)
     if cluster.pipeline_parallel > 1:
         yield from _pipeline_parallel(model, cluster, engine, run)
     yield from _lengths(model, engine)
@@ -135,6 +137,24 @@ def _expert_parallel(model: ModelSpec, cluster: ClusterSpec, experts: ExpertPara
         )
     elif model.num_experts % ranks:
         yield key, f"the {model.num_experts} experts of {model.name} cannot be spread evenly over {ranks} GPUs"
+
+
+def _lockstep(cluster: ClusterSpec, engine: EngineSpec, run: RunSpec) -> Iterator[Problem]:
+    """Replicas that share experts step together (`simserve.engine.lockstep`)."""
+    why = "is not modelled with cluster.expert_parallel.data_parallel yet"
+    if cluster.pools is not None:
+        yield "cluster.pools", f"{why}; leave one of them out"
+    if cluster.pipeline_parallel > 1:
+        yield "cluster.pipeline_parallel", f"{why}; leave it out"
+    if engine.speculative is not None:
+        yield "engine.speculative", f"{why}; leave it out"
+    if engine.host_sync != "none":
+        yield "engine.host_sync", f"{engine.host_sync} {why}; leave it out"
+    for key, only in (("scheduler", "vllm_v1"), ("preemption", "recompute")):
+        if (value := getattr(engine, key)) != only:
+            yield f"engine.{key}", f"{value} {why}; use {only}"
+    if run.resolution == "kernels":
+        yield "run.resolution", f"kernels {why}; use runs or steps"
 
 
 def _pipeline_parallel(model: ModelSpec, cluster: ClusterSpec, engine: EngineSpec, run: RunSpec) -> Iterator[Problem]:

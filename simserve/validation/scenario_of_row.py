@@ -112,7 +112,7 @@ def _share_experts(cluster: dict[str, Any], assumed: list[str]) -> None:
     cluster["expert_parallel"] = {"data_parallel": ranks}
     if ranks > 1:
         assumed[:] = [each for each in assumed if "with all experts" not in each]
-        assumed.append(f"{ranks} data-parallel ranks share the experts, each step as if all had as many tokens")
+        assumed.append(f"{ranks} data-parallel ranks share the experts and step together")
 
 
 def _refuse(run: MeasuredRun) -> None:
