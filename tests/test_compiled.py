@@ -24,6 +24,11 @@ QUESTIONS = {
     "memory-pressure": ["memory-pressure", "workload.num_requests=300"],
     "multi-turn-chat": ["multi-turn-chat", "workload.num_requests=300"],
     "pools": ["gallery/disaggregation"],
+    "pools-in-stages": ["gallery/disaggregation", "cluster.pipeline_parallel=2"],
+    "pools-with-drafts": [
+        "gallery/disaggregation",
+        "engine.speculative={method: mtp, num_speculative_tokens: 3, acceptance: 0.7}",
+    ],
     "prefill-first": ["gallery/long_prompt", "engine.scheduler=prefill_first"],
     "priority": ["classes-priority", "workload.num_requests=300"],
     "speculation": [

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simserve.engine.handover import step_elsewhere
+from simserve.engine.handover import STEP_ELSEWHERE
 from simserve.engine.progress import PROGRESS_FIELDS, progress
 from simserve.engine.replica import Replica
 from simserve.engine.step_log import FINISH_FIELDS, GAP_FIELDS, STEP_FIELDS
@@ -73,9 +73,9 @@ def gap_columns(
     columns: Columns = {name: np.concatenate([each[name] for each in gaps]) for name in GAP_FIELDS}
     if prefill_replica is not None:
         logged_by = np.repeat(np.arange(len(gaps)), [len(each["request"]) for each in gaps])
-        before: Any = columns["step_before"]
+        before = columns["step_before"]
         elsewhere = before < 0
-        columns["step_before"] = np.where(elsewhere, step_elsewhere(before), before)
+        columns["step_before"] = np.where(elsewhere, STEP_ELSEWHERE - before, before)
         columns["replica_before"] = np.where(elsewhere, prefill_replica[row_of(columns["request"])], logged_by)
     return columns
 

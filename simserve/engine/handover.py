@@ -35,10 +35,8 @@ if TYPE_CHECKING:
 ELSEWHERE: Final = 1 << 40
 """Stands, on a decode replica, for the step of a first token that came from elsewhere: none of its own steps."""
 
-
-def step_elsewhere(step: int) -> int:
-    """A step of another replica among the numbers of one's own, less than any of them; and back."""
-    return -2 - step
+STEP_ELSEWHERE: Final = -2
+"""Less the number of a step of another replica: what stands for that step among one's own, before any of them."""
 
 
 class KvProducer:
@@ -95,7 +93,7 @@ class KvConsumer:
         KV. Where it does not (the request was evicted with its token in flight) the prompt is computed here.
         """
         request.num_tokens = request.num_prompt_tokens + 1
-        request.first_step, request.token_step = ELSEWHERE, step_elsewhere(first_step)
+        request.first_step, request.token_step = ELSEWHERE, STEP_ELSEWHERE - first_step
         if has_kv:
             self._elsewhere.add(request)
 
