@@ -54,6 +54,7 @@ MECHANISMS = {
     "static batches": ("engine.scheduler=static",),
     "contiguous KV": ("engine.kv_allocation=contiguous",),
     "spread experts": ("cluster.expert_parallel=true",),
+    "shared experts": ("cluster.tensor_parallel=1", "cluster.expert_parallel={data_parallel: 2}"),
     "host sync": ("engine.host_sync=layer", "engine.async_scheduling=false", "engine.enforce_eager=true"),
     "fp8 KV": ("model={config: qwen3-30b-a3b, weight_dtype: fp8, kv_dtype: fp8}",),
 }
@@ -66,6 +67,7 @@ REFUSED = {
     "static batches": {"n-grams", "mtp", "stages", "pools", "priorities"},
     "contiguous KV": {"n-grams", "mtp", "pools"},
     "host sync": {"n-grams", "mtp", "stages", "piecewise graphs"},
+    "shared experts": {"n-grams", "mtp", "swap", "stages", "pools", "prefill first", "static batches", "host sync"},
     "queue limit": {"pools"},
     "no graphs": {"piecewise graphs"},
     "chats": {"closed loop"},
