@@ -16,7 +16,7 @@ FIND_COMPILER = echo '\#include <Python.h>' | $${CC:-$$($(BIN)/python -c \
 	'import sysconfig; print(sysconfig.get_config_var("CC"))')} -fsyntax-only -x c - \
 	-I"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')" 2>/dev/null
 NO_COMPILER := no C compiler with Python.h here (Debian: apt install gcc python3-dev)
-SAME_AS_PLAIN := $(addprefix tests/test_,compiled.py fidelity.py exact.py skipping.py laws.py kernels.py)
+SAME_AS_PLAIN := $(addprefix tests/test_,compiled.py fidelity.py exact.py skipping.py laws.py kernels.py matrix.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-compiled test-slow compiled bench bench-compiled accuracy gallery pictures calibrate clean
