@@ -511,7 +511,11 @@ def test_a_pool_may_have_stages_of_its_own() -> None:
     assert question.cluster.pools is not None
     assert not question.cluster.pools.prefill.engine.async_scheduling
     assert question.cluster.pools.decode.engine.async_scheduling
-    assert (simulate(question).requests["status"] == COMPLETED).all()
+    result = simulate(question)
+    assert (result.requests["status"] == COMPLETED).all()
+    fleet = question_facts(question, summarize(result))["Fleet"]
+    of_four, of_two = "of 4 x h100-sxm-80gb in 4 stages", "of 2 x h100-sxm-80gb"
+    assert fleet.startswith(f"1 prefill replica {of_four}, 1 decode replica {of_two}; KV over")
 
 
 @pytest.mark.parametrize(("blocks", "padding"), [(4, 0), (40, 6)])

@@ -5,6 +5,10 @@ fetch). The prefill replica computes the prompt and its first token. With the to
 replica, which gives it blocks as soon as it has them, and then fetches what is not in its own prefix cache. When all of
 it is there, the prefill replica frees its blocks and the decode replica gives the second token. So a transfer shows in
 the first inter-token latency, and in no other number.
+
+Where drafts are verified, that is done by the decode replicas. The prefill replicas have the drafter, too, which reads
+the prompts there: its KV is sent with the model's. What it proposes after the first token is not sent. Of a pipeline
+every stage holds the KV of its layers; they are sent together, over the one card of the replica.
 """
 
 from array import array
