@@ -227,7 +227,7 @@ def audited(question: Scenario) -> Audit:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SCHEDULERS, "vllm_v1", build)
-        patch.setattr("simserve.simulation.Clock", Watched)
+        patch.setattr("simserve.simulation.simulation.Clock", Watched)
         simulation = Simulation(question)
         assert isinstance(simulation.clock, Watched)
         simulation.clock.at_end_of_instant = note

@@ -35,7 +35,8 @@ from simserve.report.question import question_facts
 from simserve.report.series import series
 from simserve.report.summary import summarize
 from simserve.report.table import benchmark_table
-from simserve.simulation import Pool, PooledSimulation, scheduler_config, simulate
+from simserve.simulation import PooledSimulation, scheduler_config, simulate
+from simserve.simulation.pooled import Pool
 from simserve.spec.errors import ScenarioError
 from simserve.spec.load import parse_scenario
 from simserve.spec.result import COMPLETED, REJECTED, Result

@@ -191,7 +191,7 @@ class Books:
 @settings(max_examples=30)
 def test_requests_and_blocks_are_conserved_at_every_instant(question: Scenario) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("simserve.simulation.Clock", Watched)
+        patch.setattr("simserve.simulation.simulation.Clock", Watched)
         books = Books(question)
         assert isinstance(books.simulation.clock, Watched)
         books.simulation.clock.at_end_of_instant = books.check
@@ -239,7 +239,7 @@ def take_a_block_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("fault", [keep_what_was_sent, free_at_the_end_of_the_prompt, take_a_block_too_many])
 def test_the_books_see_a_fault(fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     fault(monkeypatch)
-    monkeypatch.setattr("simserve.simulation.Clock", Watched)
+    monkeypatch.setattr("simserve.simulation.simulation.Clock", Watched)
     no_cache = "engine.enable_prefix_caching=false"
     books = Books(pooled("workload.num_requests=5", "cluster.kv_link={latency: 1 s}", no_cache))
     assert isinstance(books.simulation.clock, Watched)
@@ -254,7 +254,7 @@ def test_the_books_see_a_fault(fault: Callable[[pytest.MonkeyPatch], None], monk
 def test_nothing_stays_behind_who_gives_up(question: Scenario) -> None:
     """Wherever an attempt is when its client hangs up, all blocks of both pools are free in the end."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("simserve.simulation.Clock", Watched)
+        patch.setattr("simserve.simulation.simulation.Clock", Watched)
         books = Books(question)
         assert isinstance(books.simulation.clock, Watched)
         books.simulation.clock.at_end_of_instant = books.check

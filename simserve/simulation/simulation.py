@@ -1,0 +1,160 @@
+"""A fleet, its clients and their clock: built from a scenario, run once, and written down."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from simserve.cluster import records
+from simserve.cluster.admission import open_the_door
+from simserve.cluster.attempts import attempt_columns, of_attempts, place_of_attempts
+from simserve.cluster.clients import OpenLoop, Responsive, front_end_delay
+from simserve.cluster.cluster import Cluster
+from simserve.cluster.impatient import Impatient, Patience, patience_of_classes
+from simserve.cluster.prompts import Prompts
+from simserve.cluster.router import ROUTERS
+from simserve.cluster.speculated import speculation_columns, speculation_counts
+from simserve.cost import build_step_cost, front_end, memory_ledger
+from simserve.engine.instant import Clock
+from simserve.engine.lockstep import LockstepReplica
+from simserve.engine.replica import Listener, Replica
+from simserve.engine.request import Request
+from simserve.simulation import counters
+from simserve.simulation.replicas import build_ranks, build_replica, equip
+from simserve.spec.result import Result
+from simserve.spec.scenario import Scenario
+from simserve.spec.ticks import to_seconds, to_ticks
+from simserve.workload.columns import IntArray
+from simserve.workload.streams import random_stream
+from simserve.workload.workload import build_workload
+
+FOREVER = 1 << 62
+"""A tick that no run reaches."""
+
+
+class Simulation:
+    """A fleet, its clients and their clock, ready to run once. `engine` is the question to one of its replicas."""
+
+    def __init__(self, scenario: Scenario, engine: Scenario | None = None) -> None:
+        self.scenario = scenario
+        self.ledger = memory_ledger(engine or scenario)
+        self.cost = build_step_cost(engine or scenario)
+        self.workload = workload = build_workload(scenario)
+        self.front_end = front_end(scenario)
+        self.clock = Clock()
+        patience = patience_of_classes(scenario.workload)
+        waits_for_answers = bool(patience) or workload.users > 0 or bool((workload.arrival < 0).any())
+        listener = self._answered if waits_for_answers else None
+        self.replicas = self._fleet(listener)
+        self.cluster = self._cluster(listener)
+        open_the_door(self.cluster, scenario)
+        self.clients = self._clients(patience, waits_for_answers)
+        for replica in self.replicas:
+            equip(replica, scenario, self.ledger)
+
+    def _fleet(self, listener: Listener | None) -> list[Replica]:
+        cluster = self.scenario.cluster
+        if cluster.expert_parallel is not None and cluster.expert_parallel.data_parallel > 1:
+            groups = range(cluster.replicas // cluster.expert_parallel.data_parallel)
+            return [rank for _ in groups for rank in self._ranks(listener)]
+        return [self._replica(listener) for _ in range(cluster.replicas)]
+
+    def _ranks(self, listener: Listener | None) -> list[LockstepReplica]:
+        return build_ranks(self.clock, self.scenario, self.ledger, self.cost, listener)
+
+    def _replica(self, listener: Listener | None) -> Replica:
+        alone = self.scenario.cluster.replicas == 1
+        return build_replica(self.clock, self.scenario, self.ledger, self.cost, listener, alone=alone)
+
+    def _cluster(self, listener: Listener | None) -> Cluster:  # noqa: ARG002
+        router = ROUTERS[self.scenario.cluster.router](self.replicas, random_stream(self.scenario.seed, "router"))
+        return Cluster(self.replicas, router, self._prompts(), self.scenario.engine.max_model_len)
+
+    def _clients(self, patience: Sequence[Patience], wait_for_answers: bool) -> Responsive | OpenLoop:
+        """Who sends the requests."""
+        common = self.clock, self.workload, self.front_end, self.cluster
+        if patience:
+            jitter_key = int(random_stream(self.scenario.seed, "backoff").integers(1 << 62))
+            return Impatient(*common, patience=patience, jitter_key=jitter_key)
+        return Responsive(*common) if wait_for_answers else OpenLoop(*common)
+
+    def _prompts(self) -> Prompts | None:
+        """Where prompts hang in the prefix trie; None where nothing is shared or nothing is cached."""
+        engine, workload = self.scenario.engine, self.workload
+        sent_again = bool(patience_of_classes(self.scenario.workload))
+        shared = sent_again or ((workload.prefix_group >= 0) | (workload.parent >= 0)).any()
+        if not self._caches_prefixes() or not shared:
+            return None
+        return Prompts(workload, engine.block_size, engine.max_model_len, sent_again)
+
+    def _caches_prefixes(self) -> bool:
+        return self.scenario.engine.enable_prefix_caching
+
+    def _answered(self, request: Request, known: int) -> None:
+        assert isinstance(self.clients, Responsive)
+        self.clients.answered(request, known)
+
+    def run(self, progress: Callable[[float], None] | None = None) -> Result:
+        """Let it happen."""
+        self.clients.progress = progress
+        max_time = self.scenario.run.max_time
+        horizon = FOREVER if max_time is None else to_ticks(max_time)
+        self.clock.run(None if max_time is None else horizon)
+        for replica in self.replicas:
+            replica.close(horizon)
+        return self._result(horizon)
+
+    def _result(self, horizon: int) -> Result:
+        at = self.clients.arrival
+        sent = records.Sent(
+            np.where(at < horizon, at, -1), front_end_delay(self.front_end, self.workload), self.front_end.delivery
+        )
+        requests = self._requests(sent)
+        attempts: records.Columns = {}
+        gaps = records.gap_columns(self.replicas, requests.get("prefill_replica"), self._row_of())
+        if isinstance(self.clients, Impatient):
+            requests, gaps, attempts = of_attempts(self.clients.log, self.workload, requests, gaps)
+        if self.workload.client_input_len is not None:
+            requests["client_input_len"] = self.workload.client_input_len
+        steps = records.step_columns(self.replicas) | speculation_columns(self.replicas)
+        return Result(
+            scenario=self.scenario,
+            requests=requests,
+            steps=steps,
+            gaps=gaps,
+            attempts=attempts,
+            class_names=self.workload.class_names,
+            memory=self.ledger.as_dict(),
+            meta={
+                **counters.origin(self.scenario, self.workload),
+                **counters.of_engines(self.replicas, self.ledger),
+                **counters.of_the_door(self.cluster),
+                **speculation_counts(self.replicas),
+                **self._costs(steps),
+                "events": self.clock.num_events,
+                "duration": float(steps["end"].max(initial=0.0)),
+            },
+        )
+
+    def _requests(self, sent: records.Sent, num_prefill: int = 0) -> records.Columns:
+        """A row for each request; where clients send again, for each attempt."""
+        rejected, max_model_len = self.cluster.rejected, self.scenario.engine.max_model_len
+        if isinstance(self.clients, Impatient):
+            return attempt_columns(
+                self.clients.log, self.workload, sent, self.replicas, max_model_len, num_prefill=num_prefill
+            )
+        return records.request_columns(
+            self.workload, sent, self.replicas, rejected, max_model_len, num_prefill=num_prefill
+        )
+
+    def _row_of(self) -> Callable[[IntArray], IntArray]:
+        """From the requests of the engine to the rows of `_requests`."""
+        return place_of_attempts(self.clients.log) if isinstance(self.clients, Impatient) else lambda ids: ids
+
+    def _costs(self, steps: records.Columns) -> dict[str, object]:
+        breakdown = self.cost.breakdown(steps)
+        if waited := to_seconds(sum(one.waited for one in self.replicas if isinstance(one, LockstepReplica))):
+            breakdown |= {"peers": waited, "host": max(0.0, breakdown.get("host", 0.0) - waited)}
+        return {
+            "step_time_breakdown": breakdown,
+            "extrapolated_steps": self.cost.extrapolated_steps(steps),
+        }
