@@ -1,13 +1,16 @@
-"""A handful of requests served by an engine whose steps all take 10 ms, for cases that are worked out by hand."""
+"""Requests served: a handful by an engine whose steps all take 10 ms, for cases that are worked out by hand, and whole
+scenarios of which nothing may be left over.
+"""
 
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from scenario_text import scenario
 
-from simserve.simulation import simulate
-from simserve.spec.result import Result
+from simserve.simulation import Simulation, simulate
+from simserve.spec.result import COMPLETED, REJECTED, UNFINISHED, Result
 from simserve.spec.scenario import Scenario
 
 NO_DOOR = "{front_end_per_request: 0, front_end_per_token: 0, delivery: 0}"
@@ -34,3 +37,20 @@ def serve(rows: Sequence[tuple[float, int, int]], *overrides: str) -> Result:
 def milliseconds(result: Result, name: str) -> list[float]:
     """A column of times."""
     return [round(time * 1000, 9) for time in result.requests[name].tolist()]
+
+
+def served_once(question: Scenario) -> Result:
+    """Run a scenario without clients that give up, in which every request has one status, answers are whole, and an
+    engine without requests has all its blocks.
+    """
+    simulation = Simulation(question)
+    result = simulation.run()
+    status, workload = result.requests["status"], simulation.workload
+    assert np.isin(status, (COMPLETED, REJECTED, UNFINISHED)).all()
+    done = status == COMPLETED
+    whole = np.minimum(workload.output_len, question.engine.max_model_len - workload.input_len)
+    np.testing.assert_array_equal(result.requests["output_len"][done], whole[done])
+    for replica in simulation.replicas:
+        if not replica.scheduler.has_requests:
+            assert replica.scheduler.pool.num_free == replica.scheduler.pool.num_blocks
+    return result

@@ -233,6 +233,8 @@ def test_step_is_a_table_or_json_whose_operators_add_up(small: str) -> None:
 
 def test_step_is_written_as_a_trace_for_perfetto(small: str) -> None:
     assert "ends in .json" in refused("step", small, "--timeline", "small.yaml")
+    stages = "cluster.pipeline_parallel=2"
+    assert "on several stages" in refused("step", small, "--decodes", "4", "--timeline", "step.json", stages)
     result = call("step", small, "--decodes", "4", "--timeline", "step.json")
     assert result.exit_code == 0
     assert result.stderr == "wrote step.json; open it at ui.perfetto.dev\n"

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_scenarios import scenarios
 from scenario_text import scenario
+from served import served_once
 
 from simserve.cost import build_step_cost, memory_ledger
 from simserve.cost.pipeline import PipelineCost
@@ -18,7 +19,7 @@ from simserve.engine.pipeline import MicroBatch, PipelineReplica
 from simserve.engine.replica import Replica
 from simserve.simulation import Simulation, scheduler_config, simulate
 from simserve.spec.errors import ScenarioError
-from simserve.spec.result import COMPLETED, REJECTED, UNFINISHED, Result
+from simserve.spec.result import COMPLETED, Result
 from simserve.spec.scenario import Scenario
 
 SYNCHRONOUS: dict[str, Any] = {"async_scheduling": False}
@@ -80,17 +81,8 @@ pipelines = st.sampled_from([2, 3, 4]).flatmap(
 @given(pipelines)
 @settings(max_examples=100)
 def test_everyone_is_served_once_and_blocks_come_back(question: Scenario) -> None:
-    simulation = Simulation(question)
-    result = simulation.run()
-    status = result.requests["status"]
-    assert len(status) == sum(np.count_nonzero(status == each) for each in (COMPLETED, REJECTED, UNFINISHED))
-    done = status == COMPLETED
-    spoken = np.minimum(simulation.workload.output_len, question.engine.max_model_len - simulation.workload.input_len)
-    np.testing.assert_array_equal(result.requests["output_len"][done], spoken[done])
-    for replica in simulation.replicas:
-        if not replica.scheduler.has_requests:
-            assert replica.scheduler.pool.num_free == replica.scheduler.pool.num_blocks
-    assert_causal(result, done)
+    result = served_once(question)
+    assert_causal(result, result.requests["status"] == COMPLETED)
 
 
 def assert_causal(result: Result, done: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
@@ -139,6 +131,14 @@ def test_micro_batches_pass_the_stages_as_a_tandem_queue(question: Scenario) -> 
             free[stage] = at = max(max(at, free[stage]) + gpu, batch.decided + latency)
         assert batch.ends == free
         assert len(batch.ends) == len(batch.times)
+
+
+@given(st.integers(1, 64), st.integers(1, 100_000), st.sampled_from([1, 2, 3, 7]))
+@settings(max_examples=50)
+def test_a_step_of_decodes_is_any_step(num_decodes: int, context: int, stages: int) -> None:
+    """In closed form over its context, and as a step of nothing else."""
+    cost = build_step_cost(scenario("model=llama-3.2-1b", f"cluster.pipeline_parallel={stages}"))
+    assert cost.decode(num_decodes).at(context) == cost.step((), num_decodes, context, num_decodes)
 
 
 def test_one_user_gains_nothing_from_stages() -> None:

@@ -43,6 +43,8 @@ def step(
         say(f"a step of the {'prefill' if prefill else 'decode'} pool")
     if timeline is not None and spec.engine.speculative is not None:
         fail("--timeline: launches of a step that verifies drafts are not modelled yet; set engine.speculative=null")
+    if timeline is not None and spec.cluster.pipeline_parallel > 1:
+        fail("--timeline: launches on several stages are not modelled yet; set cluster.pipeline_parallel=1")
 
     from simserve.cost.explain import explain_step
     from simserve.cost.memory import memory_ledger

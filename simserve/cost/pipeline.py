@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from simserve.cost.step import DecodeCost, StepCost, StepTime
+from simserve.cost.step import DecodeCost, Piece, StepCost, StepTime
 from simserve.cost.unevenness import Unevenness
 
 
@@ -48,8 +48,11 @@ class PipelineCost:
         return cpu, sum(stage.gpu for stage in stages), latency, padded
 
     def decode(self, num_decodes: int) -> DecodeCost:
-        """Not asked for: in a pipeline no step is taken as one of many equal ones."""
-        raise NotImplementedError(f"a run of steps of {num_decodes} decodes in a pipeline")
+        """Cost of a step of `num_decodes` decodes that meets nobody on its way."""
+        costs = [stage.decode(num_decodes) for stage in self.stages]
+        ends = sorted({piece.until for cost in costs for piece in cost.pieces})
+        pieces = [_passed([_piece_at(cost, until) for cost in costs], until) for until in ends]
+        return costs[0]._replace(pieces=tuple(pieces))
 
     def breakdown(self, steps: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         """Seconds of each group of operators over a step log, of an average stage, as the log's `gpu_time` is: what
@@ -66,3 +69,15 @@ class PipelineCost:
     def extrapolated_steps(self, steps: Mapping[str, NDArray[Any]]) -> int:
         """Steps beyond what was measured on any stage."""
         return max(stage.extrapolated_steps(steps) for stage in self.stages)
+
+
+def _piece_at(cost: DecodeCost, context: int) -> Piece:
+    return next(piece for piece in cost.pieces if context <= piece.until)
+
+
+def _passed(stages: Sequence[Piece], until: int) -> Piece:
+    """One piece of all stages: the latency of the first, and the kernels of those behind it."""
+    gpu = sum(piece.gpu_base for piece in stages), sum(piece.gpu_slope for piece in stages)
+    first = stages[0]
+    behind = gpu[0] - first.gpu_base + first.latency_base, gpu[1] - first.gpu_slope + first.latency_slope
+    return Piece(until, *gpu, *behind)
