@@ -1,9 +1,9 @@
-"""The scheduler with every request visited in every step: for mechanisms under which decodes do not advance in step.
+"""The scheduler with every request visited in every step: for pipelines, in which decodes do not advance in step.
 
-`Scheduler` keeps requests that get one token a step as sums. Where a step may give a request several tokens
-(speculation), or where its next step may come before its token is known (pipeline stages), there is no such common
-clock: here a request past its prompt is one with a chunk of one token, in the order and by the rules of the base class.
-With one plan at a time it decides what `Scheduler` decides under synchronous scheduling, which a test shows.
+`Scheduler` keeps requests that get one token a step as sums. Where the next step may come before the token of the last
+one is known, there is no such common clock: here a request past its prompt is one with a chunk of one token, in the
+order and by the rules of the base class. With one plan at a time it decides what `Scheduler` decides under synchronous
+scheduling, and with several what recorded pipelines of vLLM decided (tests/test_explicit.py).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class ExplicitScheduler(Scheduler):
         for request in sampled:
             if request.state is FINISHED:  # aborted meanwhile
                 continue
-            self._take_in(request)
+            request.num_tokens += 1
             if request.num_tokens - request.num_prompt_tokens >= request.output_len:
                 self._finish(request)
                 finished.append(request)
@@ -134,7 +134,3 @@ class ExplicitScheduler(Scheduler):
     def _let_go(self, request: Request) -> None:
         self._generating.discard(request)
         super()._let_go(request)
-
-    def _take_in(self, request: Request) -> None:
-        """What the step has given to a request: one token."""
-        request.num_tokens += 1

@@ -445,9 +445,8 @@ class Scheduler:
                 self.decoding.leave(request)
                 request.num_hashed_blocks = num_hashed
                 self.shared_decodes.pop(request, None)
-            elif (
-                state is PREFILLING
-            ):  # if finished: starved by the step after its last, as it could not know of the EOS
+            elif state is PREFILLING:
+                # One that has finished was starved by the step after its last, which could not know of the EOS.
                 self.prefilling.pop(request, None)
                 request.num_hashed_blocks = request.num_computed_tokens // self.block_size
             self.let_go(request)
