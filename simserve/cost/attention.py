@@ -49,8 +49,8 @@ it on RTX 4090 and RTX PRO 6000, by what LLMServingSim's profiler found in batch
 of Llama-3.1-8B)."""
 
 _STREAM = 22e9
-"""Bytes of KV per second that one thread block reads while HBM is not full: 3 decodes, the longest of 2,500 tokens, on
-RTX PRO 6000 (vLLM 0.19, a replayed run of LLMServingSim). An even batch of 64 decodes, held out, agrees."""
+"""Bytes of KV per second that one thread block reads while HBM is not full. Read off steps of 3 decodes, the longest of
+2,500 tokens, of the replayed run on RTX PRO 6000 (vLLM 0.19, LLMServingSim), which is therefore no test of it."""
 
 _NEAR = 1.05
 """Decode attention within so much of its shortest time counts as bound by the floor."""
