@@ -1,4 +1,4 @@
-"""One and the same question waits 340 ms on the mean and 3 s at the 95th percentile, and alone 23 ms.
+"""A few documents among chats make one chat in twenty wait a hundred times the median; the mean is what nobody sees.
 
 All chats are alike: 300 tokens in, 100 out. What differs is who else is there. {documents:.0f} of {requests:,.0f}
 requests are documents of 60,000 to 100,000 tokens, whose prompts take the whole budget of each step for seconds. The

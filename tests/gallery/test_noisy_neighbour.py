@@ -5,8 +5,8 @@ from notebooks.gallery.noisy_neighbour import measure
 
 def test_the_mean_hides_what_others_do_to_one_chat_in_twenty() -> None:
     measured = measure()
-    assert 320 < measured["mean_ttft_ms"] < 380
-    assert 2_500 < measured["p95_ttft_ms"] < 3_500
+    assert measured["p95_ttft_ms"] > 100 * measured["median_ttft_ms"]
+    assert 10 * measured["median_ttft_ms"] < measured["mean_ttft_ms"] < measured["p95_ttft_ms"] / 5
     assert measured["median_ttft_ms"] < 25
     assert measured["p95_ttft_alone_ms"] < 25
     assert measured["p95_ttft_with_threshold_ms"] < 500
