@@ -161,9 +161,10 @@ def test_a_fit_predicts_the_repeat_of_a_benchmark(fitted: FittedServer, q4b: Rec
     """Fit on q4a, predict q4b. The two repeats themselves differ by 25 % in p95 TTFT and by 7 % in mean TTFT."""
     before = {each.metric: each.error for each in replay_errors(q4b, replay(scenario, q4b))}
     errors = {each.metric: each.error for each in fitted_errors(fitted, scenario, q4b)}
-    assert before["mean_tpot"] < -0.4, "the test is worth nothing if the base profile is right already"
+    bound = 0.12
+    assert before["mean_tpot"] < -3 * bound, "the test is worth nothing if the base profile is right already"
     for metric in ("mean_ttft", "p50_ttft", "mean_tpot", "p50_tpot", "p95_tpot", "mean_e2e", "p95_e2e"):
-        assert abs(errors[metric]) < 0.12, metric
+        assert abs(errors[metric]) < bound, metric
     assert abs(errors["p95_ttft"]) < 0.35
     assert abs(errors["output_throughput"]) < 0.01
 
