@@ -8,11 +8,15 @@ import csv
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from math import inf, log
 from pathlib import Path
 from typing import NamedTuple
 
 from simserve.cost.attention_tables import IDLE_SHARE
+from simserve.spec.catalogue import find_model
+from simserve.spec.errors import ScenarioError
+from simserve.validation.scenario_of_row import NotModelledError, catalogue_name
 
 Row = Mapping[str, str]
 Key = tuple[str, ...]
@@ -69,6 +73,30 @@ def decode_attention(rows: Iterable[Row]) -> Rows:
 def is_kept(row: Row) -> bool:
     """Whether a decode is in the tables."""
     return int(row["kv_len"]) in DECODE_LENGTHS and (row["heads_q"], row["heads_kv"]) in DECODE_HEADS
+
+
+def mixed_attention(rows: Iterable[Row]) -> Rows:
+    """Attention inside a model in bf16 on one GPU, over decodes of equal context, over a chunk, or over both: a column
+    for each length of the history of the chunk, 0 without.
+
+    Raises:
+        ScenarioError: the catalogue has not the model, which says what heads there were.
+    """
+    names = ("n_decode", "kv_decode", "prefill_chunk")
+    return collected(
+        (("bf16", *_heads_of(r["model"]), *(r[name] for name in names)), int(r["kv_prefill"]), float(r["time_us"]))
+        for r in rows
+        if {int(r["kv_decode"]), int(r["kv_prefill"])} <= DECODE_LENGTHS | {0}
+    )
+
+
+@cache
+def _heads_of(name: str) -> Key:
+    try:
+        model = find_model(catalogue_name(name))
+    except NotModelledError as error:
+        raise ScenarioError(f"attention inside a model: {error}") from None
+    return str(model.num_heads), str(model.num_kv_heads)
 
 
 Batches = dict[tuple[int, int], float]
@@ -209,43 +237,60 @@ def _undisturbed(row: Mapping[int, float]) -> dict[int, float]:
     return {size: row[size] for size in sizes if size not in spikes}
 
 
-class Kind(NamedTuple):
-    """One kind of operator: the file of its measurements with their columns, words and counts, beside `gpu` and
-    `time_us`; the columns that name a shape in its table; and what makes the table.
+class Layout(NamedTuple):
+    """A file of measurements: the end of its name, and its columns of words and of counts, beside `gpu` and `time_us`.
+    Counts are above 0, but those of `or_none`.
     """
 
     file: str
     words: Key
     counts: Key
+    or_none: Key = ()
+
+    @property
+    def columns(self) -> Key:
+        """All columns that are needed."""
+        return ("gpu", *self.words, *self.counts, *self.or_none, "time_us")
+
+
+class Kind(NamedTuple):
+    """One kind of operator: what its measurements look like, the columns that name a shape in its table, and what makes
+    the table.
+    """
+
+    layout: Layout
     header: Key
     make: Callable[[Iterable[Row]], Rows]
 
 
 TABLES: Mapping[str, Kind] = {
-    "gemm": Kind("gemm.csv", ("dtype",), ("m", "n", "k"), ("dtype", "n", "k"), gemm),
+    "gemm": Kind(Layout("gemm.csv", ("dtype",), ("m", "n", "k")), ("dtype", "n", "k"), gemm),
     "decode_attention": Kind(
-        "generation_attention.csv",
-        ("kv_dtype",),
-        ("batch", "kv_len", "heads_q", "heads_kv"),
+        Layout("generation_attention.csv", ("kv_dtype",), ("batch", "kv_len", "heads_q", "heads_kv")),
         ("kv_dtype", "heads_q", "heads_kv", "batch"),
         decode_attention,
     ),
     "prefill_attention": Kind(
-        "context_attention.csv",
-        ("kv_dtype",),
-        ("batch", "seq_len", "heads_q", "heads_kv"),
+        Layout("context_attention.csv", ("kv_dtype",), ("batch", "seq_len", "heads_q", "heads_kv")),
         ("kv_dtype", "heads_q", "heads_kv", "load"),
         prefill_attention,
     ),
+    "mixed_attention": Kind(
+        Layout("mixed_attention.csv", ("model",), (), ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")),
+        ("kv_dtype", "heads_q", "heads_kv", "decodes", "context", "chunk"),
+        mixed_attention,
+    ),
     "moe": Kind(
-        "moe.csv",
-        ("dtype", "distribution"),
-        ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"),
+        Layout(
+            "moe.csv",
+            ("dtype", "distribution"),
+            ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"),
+        ),
         ("dtype", "hidden", "inter", "top_k", "experts", "tp", "ep"),
         moe,
     ),
     "collectives": Kind(
-        "comm.csv", ("op", "kernel"), ("num_gpus", "message_bytes"), ("operation", "ranks"), collectives
+        Layout("comm.csv", ("op", "kernel"), ("num_gpus", "message_bytes")), ("operation", "ranks"), collectives
     ),
 }
 """Kind of operator -> how its table is made."""

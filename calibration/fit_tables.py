@@ -56,8 +56,8 @@ def fit_tables(
     profile = _profile_in(output)
     measured = read_kernels(source, gpu or output.resolve().name)
     fitted = []
-    for kind, rows in measured.items():
-        fitted.append(_fit(kind, profile, rows, source))
+    for kind in measured:
+        fitted.append(_fit(kind, profile, measured, source))
         progress(len(fitted) / len(measured))
     return fitted
 
@@ -71,14 +71,15 @@ def _profile_in(output: Path) -> GpuSpec:
     return read_gpu(output)
 
 
-def _fit(kind: str, gpu: GpuSpec, rows: list[distil.Row], source: Path) -> FittedTable:
+def _fit(kind: str, gpu: GpuSpec, measured: dict[str, list[distil.Row]], source: Path) -> FittedTable:
+    rows = measured[kind]
     table = {key: row for key, row in distil.TABLES[kind].make(rows).items() if row}
     if not table:
-        raise ScenarioError(f"{source}: {distil.TABLES[kind].file} holds no measurement for the table {kind}")
+        raise ScenarioError(f"{source}: {distil.TABLES[kind].layout.file} holds no measurement for the table {kind}")
     try:
-        return FittedTable(kind, len(rows), table, held_out(kind, gpu, rows))
+        return FittedTable(kind, len(rows), table, held_out(kind, gpu, measured))
     except ValueError as error:
-        raise ScenarioError(f"{source}: {distil.TABLES[kind].file}: too little for a table: {error}") from None
+        raise ScenarioError(f"{source}: {distil.TABLES[kind].layout.file}: too little for a table: {error}") from None
 
 
 def check_free(output: Path, force: bool) -> None:

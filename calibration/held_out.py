@@ -11,24 +11,31 @@ interpolation follows: `roughness` is how far they lie from a smooth curve throu
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from calibration import distil
-from simserve.cost.attention import Attention, AttentionTime
+from simserve.cost.attention import AttentionTime, layer_of
 from simserve.cost.attention_tables import AttentionHeads
 from simserve.cost.collectives import all_reduce
 from simserve.cost.device import Device
 from simserve.cost.gemm_table import ExpertsShape
-from simserve.cost.tables import Rates, Tables
-from simserve.spec.dtypes import bytes_per_element
+from simserve.cost.mixed_attention import attention_time
+from simserve.cost.tables import Tables
 from simserve.spec.hardware import AllReduceSpec, GpuSpec
 from simserve.spec.ticks import to_seconds
 
 FOLDS = 10
+
+_ALONE = ("decode_attention", "prefill_attention")
+"""Attention whose batches were measured alone, one by one rather than on a grid."""
+
+_NOTHING: Mapping[str, distil.Rows] = MappingProxyType({})
 
 Pairs = Iterator[tuple[float, float]]
 """(predicted, measured) seconds."""
@@ -47,14 +54,15 @@ class HeldOut(NamedTuple):
     roughness: float
 
 
-def held_out(kind: str, gpu: GpuSpec, rows: list[distil.Row]) -> HeldOut:
-    """Errors of one kind of table at its own measurements, each left out once.
+def held_out(kind: str, gpu: GpuSpec, measured: Mapping[str, list[distil.Row]]) -> HeldOut:
+    """Errors of one kind of table at its own measurements, each left out once; `measured`: the rows of each kind.
 
     Raises:
         ValueError: none of them could be asked for.
     """
+    rows = measured[kind]
     with TemporaryDirectory() as folder:
-        pairs = list(_ask(kind, gpu, rows, Path(folder)))
+        pairs = list(_ask(kind, gpu, measured, Path(folder)))
     if not pairs:
         raise ValueError(f"{kind}: no measurement that the cost model would ask for")
     errors = np.array([predicted / measured - 1 for predicted, measured in pairs])
@@ -78,8 +86,9 @@ def roughness(series: Iterable[Mapping[int, float]]) -> float:
 
 def _series(kind: str, rows: list[distil.Row]) -> distil.Rows:
     """The measurements as curves over one size, one for each of whatever else was varied."""
-    if kind not in {"decode_attention", "prefill_attention"}:
-        return distil.TABLES[kind].make(rows)
+    if kind not in _ALONE:
+        whole = distil.TABLES[kind].make(rows)
+        return {key: {size: time for size, time in row.items() if size} for key, row in whole.items()}
     shape = ("kv_dtype", "heads_q", "heads_kv", "batch")
     asked = [row for row in rows if _is_asked(kind, row)]
     return distil.collected((tuple(r[name] for name in shape), _length(r), float(r["time_us"])) for r in asked)
@@ -90,23 +99,28 @@ def fold_of(*parts: object) -> int:
     return zlib.crc32(repr(parts).encode()) % FOLDS
 
 
-def _ask(kind: str, gpu: GpuSpec, rows: list[distil.Row], folder: Path) -> Pairs:
-    make = distil.TABLES[kind].make
-    if kind in {"decode_attention", "prefill_attention"}:
-        yield from _ask_attention(kind, gpu, rows, folder)
+def _ask(kind: str, gpu: GpuSpec, measured: Mapping[str, list[distil.Row]], folder: Path) -> Pairs:
+    whole = {each: distil.TABLES[each].make(rows) for each, rows in measured.items()}
+    if kind in _ALONE:
+        yield from _ask_attention(kind, gpu, measured[kind], folder)
     else:
-        yield from ask_points(kind, gpu, make(rows), folder)
+        beside = {each: whole[each] for each in _ALONE if each in whole} if kind == "mixed_attention" else {}
+        yield from ask_points(kind, gpu, whole[kind], folder, beside)
 
 
-def ask_points(kind: str, gpu: GpuSpec, whole: distil.Rows, folder: Path) -> Pairs:
-    """Each point of a table, from tables without a tenth of its points that are written to `folder`."""
+def ask_points(
+    kind: str, gpu: GpuSpec, whole: distil.Rows, folder: Path, beside: Mapping[str, distil.Rows] = _NOTHING
+) -> Pairs:
+    """Each point of a table, from tables without a tenth of its points that are written to `folder`; `beside` them lie
+    tables of other kinds.
+    """
     ask = _ASK[kind]
     for fold in range(FOLDS):
         cut = {
             key: {size: time for size, time in row.items() if fold_of(gpu.name, key, size) != fold}
             for key, row in whole.items()
         }
-        tables = _written(kind, cut, gpu, folder / str(fold))
+        tables = _written({**beside, kind: cut}, gpu, folder / str(fold))
         for key, row in whole.items():
             for size in row.keys() - cut[key].keys():
                 predicted = ask(tables, key, size)
@@ -114,11 +128,12 @@ def ask_points(kind: str, gpu: GpuSpec, whole: distil.Rows, folder: Path) -> Pai
                     yield predicted, 1e-6 * row[size]
 
 
-def _written(kind: str, rows: distil.Rows, gpu: GpuSpec, folder: Path) -> Tables:
+def _written(found: Mapping[str, distil.Rows], gpu: GpuSpec, folder: Path) -> Tables:
     """Tables that hold nothing but these rows; a folder of its own for each, since folders are read once."""
     folder.mkdir()
-    distil.write(folder / f"{kind}.csv", distil.TABLES[kind].header, rows)
-    return Tables(folder, Rates.of(gpu), Rates.of(gpu))
+    for kind, rows in found.items():
+        distil.write(folder / f"{kind}.csv", distil.TABLES[kind].header, rows)
+    return Tables(folder, gpu, gpu)
 
 
 Ask = Callable[[Tables, distil.Key, int], float | None]
@@ -148,7 +163,24 @@ def _ask_all_reduce(tables: Tables, key: distil.Key, size: int) -> float | None:
     return all_reduce(AllReduceSpec(times=times, bus_bandwidth=1.0), ranks)(np.array([float(size)])).item()
 
 
-_ASK: dict[str, Ask] = {"gemm": _ask_gemm, "moe": _ask_experts, "collectives": _ask_all_reduce}
+def _ask_mixed(tables: Tables, key: distil.Key, size: int) -> float:
+    decodes, context, chunk = (int(part) for part in key[3:])
+    heads = AttentionHeads(float(key[1]), float(key[2]), key[0])
+    ticks = _in_model(tables, heads).mixed([(chunk, size)] if chunk else [], decodes, decodes * context)
+    return to_seconds(ticks)
+
+
+@cache
+def _in_model(tables: Tables, heads: AttentionHeads) -> AttentionTime:
+    return attention_time(layer_of(heads), Device.of(tables.card, tables, cold=True))
+
+
+_ASK: dict[str, Ask] = {
+    "gemm": _ask_gemm,
+    "mixed_attention": _ask_mixed,
+    "moe": _ask_experts,
+    "collectives": _ask_all_reduce,
+}
 
 
 def _ask_attention(kind: str, gpu: GpuSpec, rows: list[distil.Row], folder: Path) -> Pairs:
@@ -156,13 +188,13 @@ def _ask_attention(kind: str, gpu: GpuSpec, rows: list[distil.Row], folder: Path
     for fold in range(FOLDS):
         asked = [row for row in rows if fold_of(*row.values()) == fold and _is_asked(kind, row)]
         table = distil.TABLES[kind].make([row for row in rows if fold_of(*row.values()) != fold])
-        device = Device.of(gpu, _written(kind, table, gpu, folder / str(fold)))
+        device = Device.of(gpu, _written({kind: table}, gpu, folder / str(fold)))
         times: dict[AttentionHeads, AttentionTime] = {}
         for row in asked:
             batch, length = int(row["batch"]), _length(row)
             heads = AttentionHeads(float(row["heads_q"]), float(row["heads_kv"]), distil.dtype(row["kv_dtype"]))
             if heads not in times:
-                times[heads] = attention(heads, device)
+                times[heads] = AttentionTime(layer_of(heads), device)
             time = times[heads]
             ticks = time.decode(batch, batch * length) if is_decode else time.prefill([(length, 0)] * batch)
             yield to_seconds(ticks), 1e-6 * float(row["time_us"])
@@ -175,11 +207,3 @@ def _length(row: distil.Row) -> int:
 def _is_asked(kind: str, row: distil.Row) -> bool:
     """All decodes, and prompts as far as they fit into one step."""
     return kind == "decode_attention" or int(row["batch"]) * _length(row) <= distil.STEP_TOKENS
-
-
-def attention(heads: AttentionHeads, device: Device) -> AttentionTime:
-    """Attention of one layer with some heads of 128 elements."""
-    flops = 4 * heads.queries * 128
-    kv_bytes = 2 * heads.keys * 128 * bytes_per_element(heads.kv_dtype)
-    layer = Attention(heads.queries, kv_bytes, flops, flops, 0, None, "bf16", heads)
-    return AttentionTime(layer, device)

@@ -10,8 +10,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.held_out import ask_points, attention
+from calibration.held_out import ask_points
 from simserve.cost import build_step_cost, cost_level
+from simserve.cost.attention import AttentionTime, layer_of
 from simserve.cost.attention_tables import AttentionHeads
 from simserve.cost.device import Device
 from simserve.cost.gemm_table import ExpertsShape
@@ -122,7 +123,8 @@ def test_attention_that_the_tables_do_not_hold(gpu: GpuSpec, operator: str) -> N
     for row in HELD_OUT:
         if (row["operator"], row["gpu"]) == (operator, gpu.name):
             batch, length = int(row["batch"]), int(row["length"])
-            time = attention(AttentionHeads(float(row["heads_q"]), float(row["heads_kv"]), row["kv_dtype"]), device)
+            heads = AttentionHeads(float(row["heads_q"]), float(row["heads_kv"]), row["kv_dtype"])
+            time = AttentionTime(layer_of(heads), device)
             is_decode = operator == "decode_attention"
             ticks = time.decode(batch, batch * length) if is_decode else time.prefill([(length, 0)] * batch)
             errors.append(abs(to_seconds(ticks) / (1e-6 * float(row["time_us"])) - 1))
@@ -221,7 +223,7 @@ def test_a_step_takes_what_its_prompt_tokens_take_at_least(gpu: GpuSpec) -> None
     table = tables(gpu).prefill(heads := AttentionHeads(32, 8, "bf16"))
     assert table is not None
     assert (np.diff(table.step) >= 0).all()
-    time = attention(heads, device)
+    time = AttentionTime(layer_of(heads), device)
     for tokens, seconds in zip(table.tokens.tolist(), table.step.tolist(), strict=True):
         for count in {1, 4, int(tokens)}:
             if tokens % count == 0:

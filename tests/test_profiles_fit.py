@@ -153,6 +153,33 @@ def test_kernels_in_a_folder_below_are_found(source: Path, output: Path, tmp_pat
     assert fit(above, "-o", output, "--dry-run").exit_code == 0
 
 
+def test_attention_inside_a_model_is_one_more_table(source: Path, output: Path) -> None:
+    """Its file may have a longer name; the catalogue knows the heads of the model."""
+    rows: list[Cells] = []
+    lengths = (0, 64, 256, 1024, 4096)
+    for chunk in (0, 64, 256, 1024):
+        for before in lengths if chunk else (0,):
+            for decodes in (0, 1, 16, 64):
+                for context in lengths[1:] if decodes else (0,):
+                    if chunk or decodes:
+                        time = 10 + chunk * (before + chunk) / 1e4 + 5e-3 * decodes * context
+                        cells = {
+                            "prefill_chunk": chunk,
+                            "kv_prefill": before,
+                            "n_decode": decodes,
+                            "kv_decode": context,
+                        }
+                        rows.append({"gpu": "made-up", "model": "meta-llama/Llama-3.1-8B", **cells, "time_us": time})
+    write(source / "somebodys_mixed_attention.csv", rows)
+    result = fit(source, "-o", output)
+    assert result.exit_code == 0, result.output
+    table = read_table(output / "mixed_attention.csv").rows["bf16", "32", "8", "16", "1024", "256"]
+    assert table[2] == pytest.approx(1e-6 * (10 + 256 * 512 / 1e4 + 5e-3 * 16 * 1024), rel=1e-3)
+    errors = yaml.safe_load((output / "held_out.yaml").read_text())["mixed_attention"]
+    assert errors["points"] == errors["times"] == errors["rows"] == len(rows)
+    assert errors["median"] < 0.1
+
+
 def test_a_source_may_call_the_card_otherwise(source: Path, output: Path) -> None:
     (mine := output.with_name("mine")).mkdir()
     (mine / "profile.yaml").write_text("base: h100-sxm-80gb\n")
@@ -170,6 +197,16 @@ def test_a_source_may_call_the_card_otherwise(source: Path, output: Path) -> Non
         ("gemm.csv", "gpu,dtype,m,n,k,time_us\na,b,1,x,3,4\n", "line 2: n: expected a whole number above 0, got 'x'"),
         ("gemm.csv", "gpu,dtype,m,n,k,time_us\na,b,1,2,3,-4\n", "line 2: time_us: expected microseconds above 0"),
         ("gemm.csv", "gpu,dtype,m,n,k,time_us\na,b,1,2,3,nan\n", "line 2: time_us: expected microseconds above 0"),
+        (
+            "mixed_attention.csv",
+            "gpu,model,prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\nmade-up,Llama-3.1-8B,-1,0,1,16,4\n",
+            "line 2: prefill_chunk: expected a whole number or 0, got '-1'",
+        ),
+        (
+            "mixed_attention.csv",
+            "gpu,model,prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\nmade-up,Lama,0,0,1,16,4\n",
+            "attention inside a model: model Lama is not in the catalogue",
+        ),
         ("comm.csv", "gpu,op,kernel,num_gpus,message_bytes,time_us\nmade-up,x,y,2,8,1\n", "for the table collectives"),
     ],
 )

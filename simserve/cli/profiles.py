@@ -102,14 +102,17 @@ def fit(
     """Make the kernel tables of a GPU from measured GEMMs, attention, experts and all-reduces.
 
     With tables, step times come from measured kernels (cost level `kernels`) instead of a data sheet's peaks. SOURCE is
-    a folder of CSV files with one measured kernel a row, of one GPU or several, times in microseconds, any further
-    columns left alone:
+    a folder of CSV files whose names end as below, with one measured kernel a row, of one GPU or several, times in
+    microseconds, any further columns left alone:
 
     - gemm.csv: gpu, dtype, m, n, k, time_us
 
     - generation_attention.csv (decodes): gpu, kv_dtype, batch, kv_len, heads_q, heads_kv, time_us
 
     - context_attention.csv (prompts): gpu, kv_dtype, batch, seq_len, heads_q, heads_kv, time_us
+
+    - mixed_attention.csv (timed inside a model in bf16 on one GPU; a chunk and decodes in one kernel, 0 for none): gpu,
+    model, prefill_chunk, kv_prefill, n_decode, kv_decode, time_us
 
     - moe.csv: gpu, dtype, num_tokens, hidden_size, inter_size, topk, num_experts, moe_tp_size, moe_ep_size,
     distribution (balanced and power_law_1.2), time_us

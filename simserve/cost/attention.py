@@ -15,6 +15,7 @@ from simserve.cost.decode_attention import UNBOUNDED, DecodeTime, FloorAndLine
 from simserve.cost.device import Device
 from simserve.cost.operators import Kernel
 from simserve.cost.unevenness import Unevenness
+from simserve.spec.dtypes import bytes_per_element
 from simserve.spec.ticks import TICKS_PER_SECOND, to_ticks
 
 _TILE = 128
@@ -55,6 +56,9 @@ _STREAM = 22e9
 _NEAR = 1.05
 """Decode attention within so much of its shortest time counts as bound by the floor."""
 
+_HEAD_DIM = 128
+"""Elements of a head as measured tables count them."""
+
 _MOST_REMEMBERED = 2**14
 """Chunks whose work is kept, since many are alike."""
 
@@ -84,6 +88,13 @@ class Attention(NamedTuple):
             return new * history + new * (new + 1) // 2
         inside = max(0, window - history)
         return inside * history + inside * (inside + 1) // 2 + (new - inside) * window
+
+
+def layer_of(heads: AttentionHeads) -> Attention:
+    """Attention of a layer with some heads of 128 elements."""
+    flops = 4 * heads.queries * _HEAD_DIM
+    kv_bytes = 2 * heads.keys * _HEAD_DIM * bytes_per_element(heads.kv_dtype)
+    return Attention(heads.queries, kv_bytes, flops, flops, 0, None, "bf16", heads)
 
 
 class AttentionTime:
@@ -283,11 +294,12 @@ class AttentionTime:
         flops += sum(attention.pairs(*chunk) * attention.pair_flops for chunk in chunks)
         flops += sum(history for _, history in chunks) * attention.history_flops
         ticks = self.mixed(chunks, num_decodes, context)
+        modelled = AttentionTime.mixed(self, chunks, num_decodes, context)
         bound = (
             "floor"
-            if ticks in {self._prefill_floor, self.floor}
+            if modelled in {self._prefill_floor, self.floor}
             else "memory"
-            if ticks == self._read * read
+            if modelled == self._read * read
             else "compute"
         )
         return Kernel(self._name(name), "attention_prefill", read * attention.kv_bytes, flops, ticks, bound)

@@ -1,5 +1,6 @@
 """Measured times of attention: over decodes by batch and context, over prompts by their length."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ class DecodeTable:
 
     def __init__(self, table: Table, heads: AttentionHeads, *, cold: bool = False) -> None:
         shapes = {(float(key[0]), float(key[1])) for key in table.rows}
-        queries, keys = min(shapes, key=lambda shape: _distance(shape, heads))
+        queries, keys = nearest(shapes, heads)
         rows = {float(key[0]): row for key, row in table.sub(f"{queries:g}", f"{keys:g}").rows.items()}
         self.scale = heads.keys / keys
         self._batches = np.array(sorted(rows)) / self.scale
@@ -40,6 +41,12 @@ class DecodeTable:
         self._longest = np.array([table.sizes[~np.isnan(row)][-1] for row in times])
         times = rising(rising(self._continued(times), 0), 1)
         self._times = self._strictly((rising(self._cold(times)) if cold else times) * TICKS_PER_SECOND)
+
+    def multiply(self, share: Callable[[float, float], float]) -> None:
+        """Multiply each time by a share, given its batch and context."""
+        shares = [[share(batch, length) for length in self.lengths] for batch in self._batches]
+        times = self._times * np.array(shares)
+        self._times = self._strictly(rising(rising(times, 0), 1))
 
     def _continued(self, times: FloatArray) -> FloatArray:
         """Times with those of longer contexts than measured, which go on as the last measured ones rise."""
@@ -114,11 +121,11 @@ class PrefillTable(NamedTuple):
     def of(cls, table: Table, heads: AttentionHeads) -> "PrefillTable":
         """Times for some heads; among heads that were not measured the nearest's, by the number of query heads."""
         shapes = {(float(key[0]), float(key[1])) for key in table.rows}
-        nearest = min(shapes, key=lambda shape: _distance(shape, heads))
-        names = tuple(f"{count:g}" for count in nearest)
+        measured = nearest(shapes, heads)
+        names = tuple(f"{count:g}" for count in measured)
         axes = (np.log(table.sizes),)
         alone, more = (np.exp(filled(np.log(table.rows[*names, load]), axes)) for load in ("alone", "more"))
-        scale = heads.queries / nearest[0]
+        scale = heads.queries / measured[0]
         more = rising(more) * scale
         alone = np.maximum(rising(alone), more)
         step = table.rows[*names, "step"] * scale
@@ -151,6 +158,11 @@ def _isotonic(values: FloatArray) -> FloatArray:
             last = pools.pop()
             pools[-1] += last
     return np.concatenate([np.full(len(pool), np.mean(pool)) for pool in pools])
+
+
+def nearest(shapes: set[tuple[float, float]], heads: AttentionHeads) -> tuple[float, float]:
+    """Of measured (query, KV) heads those nearest to some."""
+    return min(shapes, key=lambda shape: _distance(shape, heads))
 
 
 def _distance(shape: tuple[float, float], heads: AttentionHeads) -> float:

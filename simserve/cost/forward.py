@@ -13,6 +13,7 @@ from simserve.cost.attention import AttentionTime
 from simserve.cost.curve import IntArray
 from simserve.cost.device import Device
 from simserve.cost.launch import GraphMode, Launch, LaunchTotals, launch_totals
+from simserve.cost.mixed_attention import attention_time
 from simserve.cost.operators import Kernel, TokenOperator, kernel_over
 from simserve.cost.shape import ForwardShape, Layer
 
@@ -39,8 +40,8 @@ class Forward:
         self.operators = shape.body()
         self._kernels: dict[tuple[TokenOperator, int], Kernel] = {}
         full, window = shape.full_attention, shape.window_attention
-        self.full = AttentionTime(full, device) if full else None
-        self.window = AttentionTime(window, device) if window else None
+        self.full = attention_time(full, device) if full else None
+        self.window = attention_time(window, device) if window else None
 
     def attention_time(self, layer: Layer) -> AttentionTime:
         """The attention of a layer on this device."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simserve.cost.attention_tables import AttentionHeads, DecodeTable, PrefillTable
+from simserve.cost.attention_tables import AttentionHeads, DecodeTable, PrefillTable, nearest
 from simserve.cost.curve import FloatArray
 from simserve.cost.gemm_table import ExpertsShape, ExpertsTable, GemmTable, RowCurve
 from simserve.cost.grid import Table, read_table, rising
@@ -64,12 +64,14 @@ class Rates(NamedTuple):
 
 
 class Tables:
-    """Tables of one card, read for a card that is the same or differs from it in its rates."""
+    """Tables of one `card`, read for a `gpu` that is the same or differs from it in its rates."""
 
     def __init__(
-        self, folder: Path, measured: Rates, own: Rates, *, native_fp4: bool = False, same_links: bool = True
+        self, folder: Path, card: GpuSpec, gpu: GpuSpec, *, native_fp4: bool = False, same_links: bool = True
     ) -> None:
-        self._measured, self._own = measured, own
+        self.card = card
+        self._folder = folder
+        self._measured, self._own = Rates.of(card), Rates.of(gpu)
         self.same_links = same_links
         """Whether the card has the links over which collectives were measured."""
         self._expert_formats = _EXPERT_FORMATS | ({"mxfp4": _NATIVE_FP4} if native_fp4 else {})
@@ -141,6 +143,20 @@ class Tables:
         table = self._attention("prefill_attention", heads.kv_dtype, factor)
         return PrefillTable.of(table, heads) if table.rows else None
 
+    def mixed(self, heads: AttentionHeads) -> tuple[Table, AttentionHeads] | None:
+        """Attention inside a model, seconds on the card by (decodes, context, chunk) and history, with the heads that
+        were measured, the nearest to those asked for; None where the format of the KV cache was not measured.
+        """
+        table = self._attention("mixed_attention", heads.kv_dtype)
+        if not table.rows:
+            return None
+        queries, keys = nearest({(float(key[0]), float(key[1])) for key in table.rows}, heads)
+        return table.sub(f"{queries:g}", f"{keys:g}"), AttentionHeads(queries, keys, heads.kv_dtype)
+
+    def of_card(self) -> "Tables":
+        """The same, read for the card itself."""
+        return Tables(self._folder, self.card, self.card)
+
     def all_reduce(self, ranks: int) -> dict[int, float] | None:
         """Bytes -> seconds of an all-reduce; None where it was not measured among so many."""
         table = self._tables.get("collectives")
@@ -183,12 +199,6 @@ def tables_of(gpu: GpuSpec) -> Tables | None:
     profile = resources.find("hardware_profiles", f"{gpu.tables}/profile.yaml")
     if profile is None:
         raise ValueError(f"tables: no profile {gpu.tables!r} whose tables these could be")
-    own = Rates.of(gpu)
-    measured = find_gpu(gpu.tables)
-    return Tables(
-        profile.parent,
-        Rates.of(measured),
-        own,
-        native_fp4=gpu.is_datacenter_blackwell,
-        same_links=gpu.interconnect == measured.interconnect,
-    )
+    card = find_gpu(gpu.tables)
+    same_links = gpu.interconnect == card.interconnect
+    return Tables(profile.parent, card, gpu, native_fp4=gpu.is_datacenter_blackwell, same_links=same_links)

@@ -1,0 +1,165 @@
+"""Attention as it was measured inside a model: over a chunk after its history, over decodes, over both in one kernel.
+
+A loop that times a kernel alone finds its KV in L2; in a model all weights were read in between. And a kernel over
+chunks and decodes together is neither the one nor the other. What was measured inside a model is kept as shares of what
+`AttentionTime` says of the same batch: they vary little between measured batches, and beyond these the nearest holds.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import pairwise, product
+from math import log2
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simserve.cost.attention import Attention, AttentionTime, layer_of
+from simserve.cost.attention_tables import AttentionHeads
+from simserve.cost.decode_attention import DecodeTime
+from simserve.cost.device import Device
+from simserve.cost.grid import Table, filled
+from simserve.spec.ticks import to_seconds
+
+
+def attention_time(attention: Attention, device: Device) -> AttentionTime:
+    """Ticks of an attention layer, with what was measured inside a model where the device's tables hold that."""
+    heads, tables = attention.measured_heads, device.tables
+    if heads is None or tables is None or not device.cold:
+        return AttentionTime(attention, device)
+    measured = tables.mixed(heads)
+    if measured is None:
+        return AttentionTime(attention, device)
+    table, measured_heads = measured
+    modelled = AttentionTime(layer_of(measured_heads), Device.of(tables.card, tables.of_card(), cold=True))
+    return InModelAttention(attention, device, InModel.of(table, measured_heads, modelled))
+
+
+class Axis:
+    """Measured values of one dimension, on the scale of log2(1 + value)."""
+
+    __slots__ = ("_widths", "points", "values")
+
+    def __init__(self, values: Sequence[int]) -> None:
+        self.values = values
+        self.points = [log2(1.0 + value) for value in values]
+        self._widths = [high - low for low, high in pairwise(self.points)]
+
+    def place(self, value: float) -> tuple[int, float]:
+        """The measured value below, by its number, and the share of the way to the next; outside, the ends hold."""
+        at = log2(1.0 + value)
+        below = bisect_right(self.points, at) - 1
+        if below < 0:
+            return 0, 0.0
+        if below == len(self._widths):
+            return below, 0.0
+        return below, (at - self.points[below]) / self._widths[below]
+
+
+class Shares:
+    """Measured times as shares of modelled ones, on a grid."""
+
+    def __init__(self, axes: Sequence[Axis], share: Callable[..., float]) -> None:
+        shares = np.array([share(*values) for values in product(*(axis.values for axis in axes))])
+        shares = shares.reshape([len(axis.values) for axis in axes])
+        self._axes = axes
+        self._grid = np.exp(filled(np.log(shares), [np.array(axis.points) for axis in axes])).tolist()
+
+    def at(self, *values: float) -> float:
+        """The share at any place: straight between the nearest measured ones."""
+        return _between(self._grid, [axis.place(value) for axis, value in zip(self._axes, values, strict=True)])
+
+    @property
+    def least(self) -> float:
+        """The smallest of them."""
+        return float(np.min(self._grid))
+
+
+def _between(grid: Any, places: Sequence[tuple[int, float]]) -> float:
+    """Value in a grid of nested lists at a place in each dimension."""
+    (below, share), *rest = places
+    if not rest:
+        low, high = grid[below], grid[below + 1] if share else 0.0
+    else:
+        low, high = _between(grid[below], rest), _between(grid[below + 1], rest) if share else 0.0
+    return float(low + share * (high - low))
+
+
+class InModel(NamedTuple):
+    """Shares of attention over decodes (how many, context of each), over a chunk (new tokens, history) and over both
+    (new tokens, history, decodes, context), measured with so many KV heads.
+    """
+
+    decodes: Shares
+    chunks: Shares
+    both: Shares
+    keys: float
+
+    @classmethod
+    def of(cls, table: Table, heads: AttentionHeads, modelled: AttentionTime) -> "InModel":
+        """From seconds by (decodes, context, chunk; 0: none) and history; `modelled` has these heads."""
+        histories = [int(size) for size in table.sizes]
+        counts, contexts, chunks = (sorted({int(key[i]) for key in table.rows} - {0}) for i in range(3))
+
+        def share(new: int, before: int, decodes: int, context: int) -> float:
+            row = table.rows.get((str(decodes), str(context), str(new)))
+            batch = [(new, before)] if new else []
+            ticks = modelled.mixed(batch, decodes, decodes * context)
+            return float("nan") if row is None else float(row[histories.index(before)] / to_seconds(ticks))
+
+        n, length, chunk, history = Axis(counts), Axis(contexts), Axis(chunks), Axis(histories)
+        return cls(
+            Shares((n, length), lambda decodes, context: share(0, 0, decodes, context)),
+            Shares((chunk, history), lambda new, before: share(new, before, 0, 0)),
+            Shares((chunk, history, n, length), share),
+            heads.keys,
+        )
+
+
+class InModelAttention(AttentionTime):
+    """What `AttentionTime` says, times the shares that were measured inside a model.
+
+    The chunks of a step count as one of all their tokens, after the mean of their histories; decodes of more or fewer
+    KV heads than measured as more or fewer decodes.
+    """
+
+    __slots__ = ("_in_model", "_modelled", "_scale")
+
+    def __init__(self, attention: Attention, device: Device, in_model: InModel) -> None:
+        super().__init__(attention, device)
+        assert attention.measured_heads is not None
+        self._in_model = in_model
+        self._modelled = AttentionTime(attention, device)
+        self._scale = scale = attention.measured_heads.keys / in_model.keys
+        if self.table is not None:
+            self.table.multiply(lambda batch, context: in_model.decodes.at(batch * scale, context))
+            self.decodes = DecodeTime(self.table, attention.window)
+            self.floor = self.decodes.ticks(1, 1)
+
+    @property
+    def least(self) -> int:
+        """Fewest ticks that attention takes in any step."""
+        share = min(self._in_model.chunks.least, self._in_model.both.least)
+        return min(self.floor, int(share * self._modelled.least))
+
+    def prefill(self, chunks: Sequence[tuple[int, int]]) -> int:
+        """Ticks of attention over prompt chunks (new tokens, history), one kernel for all; 0 without chunks."""
+        return self.mixed(chunks, 0, 0)
+
+    def mixed(self, chunks: Sequence[tuple[int, int]], num_decodes: int, context: int) -> int:
+        """Ticks of attention over chunks and decodes together."""
+        if not chunks:
+            return self.decodes.ticks(num_decodes, context) if num_decodes else 0
+        new, earlier = 0, 0.0
+        for tokens, history in chunks:
+            new += tokens
+            earlier += tokens * self._seen(history)
+        ticks = self._modelled.mixed(chunks, num_decodes, context)
+        if not num_decodes:
+            return int(ticks * self._in_model.chunks.at(new, earlier / new))
+        each = self._seen(context / num_decodes)
+        return int(ticks * self._in_model.both.at(new, earlier / new, num_decodes * self._scale, each))
+
+    def _seen(self, context: float) -> float:
+        """Tokens that a window layer sees of a context."""
+        window = self.attention.window
+        return context if window is None else min(context, window)
