@@ -49,10 +49,6 @@ _BEHIND = 0.65
 it on RTX 4090 and RTX PRO 6000, by what LLMServingSim's profiler found in batches of unequal decodes (MIT, skew_fit.csv
 of Llama-3.1-8B)."""
 
-_STREAM = 22e9
-"""Bytes of KV per second that one thread block reads while HBM is not full. Read off steps of 3 decodes, the longest of
-2,500 tokens, of the replayed run on RTX PRO 6000 (vLLM 0.19, LLMServingSim), which is therefore no test of it."""
-
 _NEAR = 1.05
 """Decode attention within so much of its shortest time counts as bound by the floor."""
 
@@ -165,8 +161,7 @@ class AttentionTime:
         self._key_alone = round(self._filling * per_key)
         self.uneven: Unevenness | None = None
         if tile and heads is not None:
-            blocks = device.attention_bandwidth / _STREAM
-            self.uneven = Unevenness.of(_BEHIND * blocks / heads.keys, _BEHIND * self._filling / tile)
+            self.uneven = Unevenness.of(_BEHIND * self._key_alone / self._read, _BEHIND * self._filling / tile)
         self._history = attention.history_flops / (peak * mfu.values[-1])
         self._works: dict[tuple[int, int], tuple[int, int, int, int, int]] = {}
 
