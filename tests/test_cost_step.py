@@ -13,6 +13,7 @@ from simserve.cost import breakdown, build_step_cost, cost_level, front_end
 from simserve.cost.build import launch_ticks
 from simserve.cost.explain import explain_step, operators_of_step
 from simserve.cost.launch import GraphMode
+from simserve.cost.mixed_attention import InModelAttention
 from simserve.cost.modelled import ModelledStepCost
 from simserve.spec.catalogue import find_gpu, find_model
 from simserve.spec.dtypes import bytes_per_element, scale_bytes_per_element
@@ -130,7 +131,8 @@ def test_decode_pieces_cover_every_context_and_never_fall(arguments: Any, decode
 @settings(max_examples=300)
 def test_step_time_is_positive_and_monotone(arguments: Any, batch: Any, more: str) -> None:
     """inference-sim#489, Frontier#15: never zero, never less for more tokens, history, context or sequences. (But where
-    graphs serve decodes alone, the first chunk takes their padding away.)
+    graphs serve decodes alone, the first chunk takes their padding away; and where attention was measured inside a
+    model, it may fall by a few per cent between two measured batches, as no step does by more than a thousandth.)
     """
     cost = modelled(*arguments)
     chunks, decodes, context = batch
@@ -145,9 +147,10 @@ def test_step_time_is_positive_and_monotone(arguments: Any, batch: Any, more: st
         "chunk": ([*chunks, (5, 0)], decodes, context),
     }[more]
     small, large = ask(cost, batch), ask(cost, larger)
-    assert 0 < small.gpu <= large.gpu
+    most = 1.001 if isinstance(cost.forward.full, InModelAttention) else 1.0
+    assert 0 < small.gpu <= most * large.gpu
     assert 0 < small.cpu <= large.cpu or more == "chunk"
-    assert small.latency <= large.latency
+    assert small.latency <= most * large.latency
     assert small.latency >= small.gpu
 
 

@@ -17,7 +17,7 @@ from simserve.cost.attention import Attention, AttentionTime, layer_of
 from simserve.cost.attention_tables import AttentionHeads
 from simserve.cost.decode_attention import DecodeTime
 from simserve.cost.device import Device
-from simserve.cost.grid import Table, filled
+from simserve.cost.grid import Table, filled, rising
 from simserve.spec.ticks import to_seconds
 
 
@@ -56,13 +56,21 @@ class Axis:
 
 
 class Shares:
-    """Measured times as shares of modelled ones, on a grid."""
+    """Measured times as shares of modelled ones, on a grid. Of a measurement that is shorter than that of a smaller
+    batch, or longer than that of a larger one, the mean of both counts.
+    """
 
-    def __init__(self, axes: Sequence[Axis], share: Callable[..., float]) -> None:
-        shares = np.array([share(*values) for values in product(*(axis.values for axis in axes))])
-        shares = shares.reshape([len(axis.values) for axis in axes])
+    def __init__(self, axes: Sequence[Axis], measured: Callable[..., float], modelled: Callable[..., float]) -> None:
+        points = [np.array(axis.points) for axis in axes]
+        shape = [len(axis.values) for axis in axes]
+        grid = list(product(*(axis.values for axis in axes)))
+        of_model = np.array([modelled(*values) for values in grid]).reshape(shape)
+        shares = np.array([measured(*values) for values in grid]).reshape(shape) / of_model
+        times = np.exp(filled(np.log(shares), points)) * of_model
+        for axis in range(len(axes)):
+            times = rising(times, axis)
         self._axes = axes
-        self._grid = np.exp(filled(np.log(shares), [np.array(axis.points) for axis in axes])).tolist()
+        self._grid = (times / of_model).tolist()
 
     def at(self, *values: float) -> float:
         """The share at any place: straight between the nearest measured ones."""
@@ -85,32 +93,33 @@ def _between(grid: Any, places: Sequence[tuple[int, float]]) -> float:
 
 
 class InModel(NamedTuple):
-    """Shares of attention over decodes (how many, context of each), over a chunk (new tokens, history) and over both
+    """Shares of attention over decodes alone (how many, context of each), and over a chunk and any number of decodes
     (new tokens, history, decodes, context), measured with so many KV heads.
     """
 
     decodes: Shares
-    chunks: Shares
-    both: Shares
+    mixed: Shares
     keys: float
 
     @classmethod
     def of(cls, table: Table, heads: AttentionHeads, modelled: AttentionTime) -> "InModel":
         """From seconds by (decodes, context, chunk; 0: none) and history; `modelled` has these heads."""
         histories = [int(size) for size in table.sizes]
-        counts, contexts, chunks = (sorted({int(key[i]) for key in table.rows} - {0}) for i in range(3))
+        counts, contexts, chunks = (sorted({int(key[i]) for key in table.rows}) for i in range(3))
 
-        def share(new: int, before: int, decodes: int, context: int) -> float:
-            row = table.rows.get((str(decodes), str(context), str(new)))
-            batch = [(new, before)] if new else []
-            ticks = modelled.mixed(batch, decodes, decodes * context)
-            return float("nan") if row is None else float(row[histories.index(before)] / to_seconds(ticks))
+        def measured(new: int, before: int, decodes: int, context: int) -> float:
+            row = table.rows.get((str(decodes), str(context if decodes else 0), str(new)))
+            return float("nan") if row is None else float(row[histories.index(before)])
 
-        n, length, chunk, history = Axis(counts), Axis(contexts), Axis(chunks), Axis(histories)
+        def of_model(new: int, before: int, decodes: int, context: int) -> float:
+            return to_seconds(modelled.mixed([(new, before)] if new else [], decodes, decodes * context))
+
+        n, length = Axis([count for count in counts if count]), Axis([each for each in contexts if each])
+        chunk, history = Axis([new for new in chunks if new]), Axis(histories)
+        alone = (0, 0)
         return cls(
-            Shares((n, length), lambda decodes, context: share(0, 0, decodes, context)),
-            Shares((chunk, history), lambda new, before: share(new, before, 0, 0)),
-            Shares((chunk, history, n, length), share),
+            Shares((n, length), lambda *each: measured(*alone, *each), lambda *each: of_model(*alone, *each)),
+            Shares((chunk, history, Axis([0, *n.values]), length), measured, of_model),
             heads.keys,
         )
 
@@ -118,18 +127,18 @@ class InModel(NamedTuple):
 class InModelAttention(AttentionTime):
     """What `AttentionTime` says, times the shares that were measured inside a model.
 
-    The chunks of a step count as one of all their tokens, after the mean of their histories; decodes of more or fewer
-    KV heads than measured as more or fewer decodes.
+    The chunks of a step count as one of all their tokens, after the longest of their histories; decodes of more or
+    fewer KV heads than measured as more or fewer decodes. With a chunk decodes take no less than without.
     """
 
-    __slots__ = ("_in_model", "_modelled", "_scale")
+    __slots__ = ("_modelled", "_scale", "_shares")
 
     def __init__(self, attention: Attention, device: Device, in_model: InModel) -> None:
         super().__init__(attention, device)
         assert attention.measured_heads is not None
-        self._in_model = in_model
         self._modelled = AttentionTime(attention, device)
         self._scale = scale = attention.measured_heads.keys / in_model.keys
+        self._shares = in_model.mixed
         if self.table is not None:
             self.table.multiply(lambda batch, context: in_model.decodes.at(batch * scale, context))
             self.decodes = DecodeTime(self.table, attention.window)
@@ -138,8 +147,7 @@ class InModelAttention(AttentionTime):
     @property
     def least(self) -> int:
         """Fewest ticks that attention takes in any step."""
-        share = min(self._in_model.chunks.least, self._in_model.both.least)
-        return min(self.floor, int(share * self._modelled.least))
+        return min(self.floor, int(self._shares.least * self._modelled.least))
 
     def prefill(self, chunks: Sequence[tuple[int, int]]) -> int:
         """Ticks of attention over prompt chunks (new tokens, history), one kernel for all; 0 without chunks."""
@@ -147,17 +155,14 @@ class InModelAttention(AttentionTime):
 
     def mixed(self, chunks: Sequence[tuple[int, int]], num_decodes: int, context: int) -> int:
         """Ticks of attention over chunks and decodes together."""
+        decodes = self.decodes.ticks(num_decodes, context) if num_decodes else 0
         if not chunks:
-            return self.decodes.ticks(num_decodes, context) if num_decodes else 0
-        new, earlier = 0, 0.0
-        for tokens, history in chunks:
-            new += tokens
-            earlier += tokens * self._seen(history)
-        ticks = self._modelled.mixed(chunks, num_decodes, context)
-        if not num_decodes:
-            return int(ticks * self._in_model.chunks.at(new, earlier / new))
-        each = self._seen(context / num_decodes)
-        return int(ticks * self._in_model.both.at(new, earlier / new, num_decodes * self._scale, each))
+            return decodes
+        new = sum([tokens for tokens, _ in chunks])
+        longest = self._seen(max([history for _, history in chunks]))
+        each = self._seen(context / num_decodes) if num_decodes else 0
+        share = self._shares.at(new, longest, num_decodes * self._scale, each)
+        return max(decodes, int(share * self._modelled.mixed(chunks, num_decodes, context)))
 
     def _seen(self, context: float) -> float:
         """Tokens that a window layer sees of a context."""
