@@ -6,6 +6,7 @@ from simserve.cost.calibrated import CalibratedStepCost, is_calibrated_for
 from simserve.cost.collectives import CollectiveTime, all_gather, all_reduce
 from simserve.cost.device import Device
 from simserve.cost.drafter import drafter_of, drafter_shape
+from simserve.cost.expert_kernels import ExpertKernel, expert_kernel
 from simserve.cost.forward import Forward, LaunchTicks
 from simserve.cost.launch import graph_policy
 from simserve.cost.modelled import HostTicks, ModelledStepCost
@@ -198,6 +199,8 @@ def modelled_step_cost(scenario: "Scenario") -> ModelledStepCost:
             sorts_logits=scenario.cost.sampling == "top_p",
             eager=engine.enforce_eager,
             experts=scenario.cluster.expert_parallel,
+            moe_backend=engine.moe_backend,
+            routing_skew=scenario.cost.routing_skew,
         ),
         graph_policy(mode, engine.cuda_graph.capture_sizes, engine.max_num_seqs),
         host_ticks(scenario.cost.host, asynchronous=engine.async_scheduling),
@@ -213,22 +216,44 @@ def build_forward(
     sorts_logits: bool = False,
     eager: bool = False,
     experts: ExpertParallelSpec | None = None,
+    moe_backend: str = "auto",
+    routing_skew: float = 0.0,
 ) -> Forward:
     """Forward pass of a model on one of `tensor_parallel` GPUs, from the kernels that were `measured` on it or from its
     efficiencies; compiled, or `eager`.
 
     Raises:
-        ScenarioError: a number format has no path on this GPU.
+        ScenarioError: a number format has no path on this GPU, or what `moe_backend` takes there is not known.
     """
     launch = launch_ticks(gpu.launch, eager=eager)
     tables = _tables(gpu) if measured else None
     try:
-        shape = forward_shape(
-            model, sharding(gpu, tensor_parallel, tables, model.weight_dtype, experts), sorts_logits=sorts_logits
+        shared = sharding(gpu, tensor_parallel, tables, model.weight_dtype, experts)._replace(
+            skew=routing_skew, expert_kernel=_expert_kernel(model, gpu, moe_backend)
         )
+        shape = forward_shape(model, shared, sorts_logits=sorts_logits)
         return Forward(shape, Device.of(gpu, tables, cold=True), launch)
     except ValueError as error:
         raise ScenarioError(f"{model.name} on {gpu.name}: {error}") from None
+
+
+def _expert_kernel(model: ModelSpec, gpu: GpuSpec, backend: str) -> ExpertKernel | None:
+    """The kernel of a backend other than the GPU's own, which is the one that its table holds.
+
+    Raises:
+        ValueError: the backend is not for such experts, or was not measured on this GPU.
+    """
+    if backend == "auto":
+        return None
+    if not model.is_moe or model.weight_dtype != "mxfp4":
+        raise ValueError(f"engine.moe_backend: {backend} chooses kernels for experts in mxfp4, which it has none of")
+    if backend == gpu.mxfp4_backend:
+        return None
+    spec = gpu.expert_kernels.get(backend)
+    if spec is None:
+        known = ", ".join(["auto", gpu.mxfp4_backend, *gpu.expert_kernels])
+        raise ValueError(f"engine.moe_backend: {backend} was not measured on this GPU, take one of {known}")
+    return expert_kernel(backend, spec.floor, spec.bandwidth, spec.flops)
 
 
 def launch_ticks(spec: LaunchSpec, *, eager: bool) -> LaunchTicks:

@@ -16,6 +16,11 @@ _FLASH_ATTENTION_2 = frozenset({"sm_80", "sm_86", "sm_89", "sm_120"})
 a decode works on a tile of so many queries, all but one of them idle. Measured with Llama-3.1-8B in vLLM 0.19 (4,480
 batches on RTX PRO 6000, 3,960 on RTX 4090; LLMServingSim, MIT)."""
 
+_WIDENING_MFU = {"sm_80": 0.45, "sm_89": 0.7, "sm_120": 0.7}
+"""Share of the 16-bit peak that a GEMM reaches whose weights are widened first (Marlin), by architecture. A100: 141
+TFLOP/s from 64 rows on (bench.py of Marlin, in vLLM's pull request 2497). L40S 0.72 and RTX PRO 6000 0.66: experts in
+mxfp4 and int4 over many rows (aisimulate 0.13, Apache-2.0, vLLM 0.24)."""
+
 _L2_OF_ACTIVATIONS = 1 / 3
 """Share of L2 in which activations wait from one kernel to the next; weights pass through the rest. Elementwise kernels
 of 22 to 176 MB on RTX PRO 6000 (128 MiB of L2) and RTX 4090 (72 MiB) take within 12 % of the time so given (vLLM 0.19,
@@ -73,6 +78,8 @@ class Device:
     sampler_floor: float = 0.0
     l2_bandwidth: float = math.inf
     num_sms: int = 192
+    widening_mfu: float = 1.0
+    """Most that a GEMM reaches of the peak whose weights are widened first."""
     cold: bool = False
     """Decode attention finds no KV in L2, as in a model: all other layers pass between two reads of it."""
     tables: Tables | None = None
@@ -104,6 +111,7 @@ class Device:
             sampler_floor=share.sampler_floor,
             l2_bandwidth=gpu.l2_bandwidth or math.inf,
             num_sms=gpu.num_sms,
+            widening_mfu=_WIDENING_MFU.get(gpu.architecture, 1.0),
             cold=cold,
             tables=tables,
         )

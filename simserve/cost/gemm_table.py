@@ -82,14 +82,12 @@ class ExpertsTable:
             ExpertsShape(float(key[0]), float(key[1]), *map(int, key[2:])): row for key, row in table.rows.items()
         }
 
-    def curve(self, shape: ExpertsShape, balance: float, measured_balance: float) -> RowCurve:
-        """Times of one rank. `balance`: FLOPs that the device computes while it reads one weight, in the arithmetic
-        that is asked for; `measured_balance`: in the one that was measured.
-        """
+    def curve(self, shape: ExpertsShape, balance: float) -> RowCurve:
+        """Times of one rank. `balance`: FLOPs that the device computes while it reads one weight."""
         nearest = min(self._rows, key=lambda known: _distance(known, shape))
         known = ~np.isnan(self._rows[nearest])
         sizes = self._sizes[known]
-        ratio = _work(shape, sizes, balance) / _work(nearest, sizes, measured_balance)
+        ratio = _work(shape, sizes, balance) / _work(nearest, sizes, balance)
         return RowCurve(sizes, rising(self._rows[nearest][known] * ratio), shape != nearest)
 
 

@@ -6,6 +6,7 @@ its rows reach, and the kernel's floor (roofline: Williams et al., CACM 2009).
 """
 
 from collections.abc import Mapping
+from functools import cache
 from statistics import NormalDist
 from typing import NamedTuple, Protocol
 
@@ -127,6 +128,8 @@ def _gemm_times(
     """
     moved, flops = work
     mfu = 1.0 if rows is None else device.gemm_mfu[compute](rows)
+    if bytes_per_element(dtype) < bytes_per_element(compute):
+        mfu = np.minimum(mfu, device.widening_mfu)
     return {
         "memory": moved / device.gemm_bandwidth[dtype],
         "compute": flops / (device.peak_flops[compute] * mfu),
@@ -147,6 +150,8 @@ class Routing(NamedTuple):
     per_token: int
     spread: int = 1
     imbalance: float = 1.0
+    skew: float = 0.0
+    """The popularity of the r-th expert falls as r ** -skew."""
 
     def busiest(self, rows: FloatArray) -> FloatArray:
         """Tokens of a batch whose even share is what the busiest GPU gets of a batch of `rows`."""
@@ -164,8 +169,13 @@ class Routing(NamedTuple):
         """Expected number of experts that so many tokens choose, each on its own, on one GPU.
 
         One token leaves out an expert with probability 1 - k / E, T independent tokens with (1 - k / E)^T, so that
-        E (1 - (1 - k / E)^T) experts are read: never more than min(E, T k).
+        E (1 - (1 - k / E)^T) experts are read: never more than min(E, T k). With skew each expert has a probability of
+        its own, and fewer are read.
         """
+        if self.skew:
+            each = _chosen(self.experts, self.per_token, self.skew)
+            found: FloatArray = np.sum(1.0 - (1.0 - each) ** rows[:, None], axis=1) / self.spread
+            return found
         left_out: FloatArray = (1.0 - self.per_token / self.experts) ** rows
         return self.experts / self.spread * (1.0 - left_out)
 
@@ -178,6 +188,29 @@ class Routing(NamedTuple):
         """Rows that one expert gets, on average."""
         each: FloatArray = rows * self.per_token / self.experts
         return each
+
+
+@cache
+def _chosen(experts: int, per_token: int, skew: float) -> FloatArray:
+    """Probability that one token chooses the r-th expert: 1 - exp(-c r ** -skew), with c such that it chooses
+    `per_token` of them. (Choosing without replacement, each at a rate of its popularity, up to the time c.)
+    """
+    popularity = np.arange(1.0, experts + 1.0) ** -skew
+    low, high = 0.0, 1.0
+    while np.sum(-np.expm1(-high * popularity)) < per_token:
+        high *= 2.0
+        if high > _MANY:
+            return np.full(experts, per_token / experts)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2.0
+        is_less = np.sum(-np.expm1(-middle * popularity)) < per_token
+        low, high = (middle, high) if is_less else (low, middle)
+    chosen: FloatArray = -np.expm1(-high * popularity)
+    return chosen * (per_token / np.sum(chosen))
+
+
+_MANY = 1e6
+_HALVINGS = 60
 
 
 class ExpertLinear(NamedTuple):
@@ -230,7 +263,20 @@ class FusedExperts(NamedTuple):
         curve = self.measured(device)
         each = None if curve else routing.rows_of_expert(rows)
         times = _gemm_times(device, self.dtype, self.compute, (moved, flops), each)
-        return Work(moved, flops, times, None if curve is None else curve(rows))
+        return Work(moved, flops, times, None if curve is None else self._skewed(curve, rows, times))
+
+    def _skewed(self, curve: RowCurve, rows: FloatArray, times: Mapping[str, FloatArray | float]) -> FloatArray:
+        """Measured times, which are those of an even choice: with skew, what is above the time of one token shrinks as
+        the bytes do, as far as these bind it.
+        """
+        measured = curve(rows)
+        if not self.routing.skew:
+            return measured
+        shrunk = self.routing.touched(rows) / self.routing._replace(skew=0.0).touched(rows)
+        memory, compute = times["memory"], times["compute"]
+        least = curve(np.ones(1))
+        slower: FloatArray = np.minimum(least, measured)
+        return slower + (measured - slower) * np.maximum(memory, compute) / np.maximum(memory / shrunk, compute)
 
     def measured(self, device: Device) -> RowCurve | None:
         """Measured times; None without."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from simserve.cost.attention import Attention
 from simserve.cost.attention_tables import AttentionHeads
 from simserve.cost.collectives import CollectiveTime
+from simserve.cost.expert_kernels import ExpertKernel, PaddedExperts
 from simserve.cost.gemm_table import ExpertsShape
 from simserve.cost.operators import (
     AllToAll,
@@ -117,6 +118,10 @@ class Sharding(NamedTuple):
     imbalance: float = 1.0
     peers: int = 1
     """Replicas whose tokens the experts of one serve; `all_gather` is then among them."""
+    skew: float = 0.0
+    """How unevenly tokens choose experts, see `Routing`."""
+    expert_kernel: ExpertKernel | None = None
+    """What multiplies the experts, where neither a table nor the efficiencies say what it takes."""
     exchange: Exchange | None = None
     """Where GPUs send tokens to their experts; None where all of them have all tokens."""
 
@@ -163,7 +168,9 @@ class _Builder:
         self.scale = scale
         self.act = bytes_per_element(model.activation_dtype)
         self.hidden = model.hidden_size
-        self.routing = Routing(model.num_experts, model.experts_per_token, sharding.spread, sharding.imbalance)
+        self.routing = Routing(
+            model.num_experts, model.experts_per_token, sharding.spread, sharding.imbalance, sharding.skew
+        )
         self.heads = model.num_heads / sharding.ranks
         self.kv_heads = max(1.0, model.num_kv_heads / sharding.ranks)
 
@@ -271,7 +278,8 @@ class _Builder:
             Elementwise("top_k", 2 * model.num_experts * act),
         )
         sum_bytes = (model.experts_per_token / self.routing.spread + 1) * self.hidden * act
-        summed = () if self.sharding.fused_experts else (Elementwise("experts_sum", sum_bytes),)
+        whole = self.sharding.fused_experts or self.sharding.expert_kernel is not None
+        summed = () if whole else (Elementwise("experts_sum", sum_bytes),)
         reduced = self._all_reduce("mlp_all_reduce")
         exchange = self.sharding.exchange
         if self.sharding.peers > 1:
@@ -291,6 +299,8 @@ class _Builder:
         model, sharding = self.model, self.sharding
         ranks = 1 if sharding.spread > 1 else sharding.ranks
         width = model.moe_intermediate_size / ranks
+        if sharding.expert_kernel is not None:
+            return (self._padded_experts(sharding.expert_kernel, ranks),)
         if sharding.fused_experts:
             return (self._fused_experts(width, ranks),)
         routed = model.experts_per_token / sharding.spread
@@ -316,9 +326,13 @@ class _Builder:
         dtype = self.sharding.compute_dtype(self.model.weight_dtype, self.model.activation_dtype)
         return min(self.act, bytes_per_element(dtype) + scale_bytes_per_element(dtype))
 
-    def _fused_experts(self, width: float, ranks: int) -> FusedExperts:
-        model, dtype = self.model, self.model.weight_dtype
-        shape = ExpertsShape(
+    def _padded_experts(self, kernel: ExpertKernel, ranks: int) -> PaddedExperts:
+        element_bytes = self._element_bytes(self.model.weight_dtype)
+        return PaddedExperts("experts", self._experts_shape(ranks), self.routing, kernel, element_bytes, self.act)
+
+    def _experts_shape(self, ranks: int) -> ExpertsShape:
+        model = self.model
+        return ExpertsShape(
             self.hidden,
             model.moe_intermediate_size,
             model.experts_per_token,
@@ -326,6 +340,10 @@ class _Builder:
             ranks,
             self.sharding.spread,
         )
+
+    def _fused_experts(self, width: float, ranks: int) -> FusedExperts:
+        model, dtype = self.model, self.model.weight_dtype
+        shape = self._experts_shape(ranks)
         weight_bytes = 3 * self.hidden * width * self._element_bytes(dtype)
         compute = self.sharding.compute_dtype(dtype, model.activation_dtype)
         return FusedExperts("experts", shape, self.routing, weight_bytes, self.act, dtype, compute)

@@ -40,10 +40,6 @@ _EXPERT_FORMATS = {
 }
 """Weights of experts -> measured formats, the faster kernel first."""
 
-_NATIVE_FP4 = ("nvfp4", "mxfp4")
-"""The same for mxfp4 on data-centre Blackwell, where vLLM multiplies it with 8-bit activations in FlashInfer's kernels,
-at the rate of fp8. Of these only nvfp4 was measured; `mxfp4` are kernels that widen weights to 16 bits first."""
-
 
 class Rates(NamedTuple):
     """HBM bandwidth and peaks of a card, by which the times of another are scaled."""
@@ -66,15 +62,12 @@ class Rates(NamedTuple):
 class Tables:
     """Tables of one `card`, read for a `gpu` that is the same or differs from it in its rates."""
 
-    def __init__(
-        self, folder: Path, card: GpuSpec, gpu: GpuSpec, *, native_fp4: bool = False, same_links: bool = True
-    ) -> None:
+    def __init__(self, folder: Path, card: GpuSpec, gpu: GpuSpec, *, same_links: bool = True) -> None:
         self.card = card
         self._folder = folder
         self._measured, self._own = Rates.of(card), Rates.of(gpu)
         self.same_links = same_links
         """Whether the card has the links over which collectives were measured."""
-        self._expert_formats = _EXPERT_FORMATS | ({"mxfp4": _NATIVE_FP4} if native_fp4 else {})
         self._tables = _read_folder(folder)
         self._gemms: dict[str, GemmTable] = {}
         self._curves: dict[object, RowCurve] = {}
@@ -116,10 +109,7 @@ class Tables:
             return None
         key = name, shape
         if key not in self._curves:
-            is_native = (weights, name) == ("mxfp4", "nvfp4")
-            balance = self._balance(weights, "fp8" if is_native else compute)
-            measured = self._balance(weights, name) if is_native else balance
-            curve = ExpertsTable(self._tables["moe"].sub(name)).curve(shape, balance, measured)
+            curve = ExpertsTable(self._tables["moe"].sub(name)).curve(shape, self._balance(weights, compute))
             self._curves[key] = self._scaled(curve, compute)
         return self._curves[key]
 
@@ -184,7 +174,7 @@ class Tables:
     def _experts_format(self, weights: str) -> str | None:
         table = self._tables.get("moe")
         known = {key[0] for key in table.rows} if table else set()
-        return next((name for name in self._expert_formats.get(weights, ()) if name in known), None)
+        return next((name for name in _EXPERT_FORMATS.get(weights, ()) if name in known), None)
 
 
 @cache
@@ -200,5 +190,4 @@ def tables_of(gpu: GpuSpec) -> Tables | None:
     if profile is None:
         raise ValueError(f"tables: no profile {gpu.tables!r} whose tables these could be")
     card = find_gpu(gpu.tables)
-    same_links = gpu.interconnect == card.interconnect
-    return Tables(profile.parent, card, gpu, native_fp4=gpu.is_datacenter_blackwell, same_links=same_links)
+    return Tables(profile.parent, card, gpu, same_links=gpu.interconnect == card.interconnect)

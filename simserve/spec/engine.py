@@ -64,6 +64,12 @@ class EngineSpec(Strict):
     async_scheduling: bool = True
     enforce_eager: bool = False
     cuda_graph: CudaGraphSpec
+    moe_backend: Literal["auto", "triton", "marlin", "flashinfer_trtllm", "flashinfer_trtllm_afp8"] = "auto"
+    """Kernels that multiply experts in mxfp4 (gpt-oss). `auto` is vLLM's choice by GPU: `triton` on Hopper,
+    `flashinfer_trtllm` (16-bit activations) on data-centre Blackwell, `marlin` on all others. In older
+    versions the environment chose: VLLM_MXFP4_USE_MARLIN=1 is `marlin`, VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8=1
+    `flashinfer_trtllm_afp8` (8-bit activations).
+    """
     host_sync: Literal["none", "layer"] = "none"
     """Whether the forward pass waits for the GPU, once a `layer`: `.item()`, a copy to the CPU, a branch on a value.
     Such a pass cannot be captured in a CUDA graph.

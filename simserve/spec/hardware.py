@@ -65,6 +65,17 @@ class EfficiencySpec(Strict):
     """Shortest sampling of one step, all its small kernels together."""
 
 
+class ExpertKernelSpec(Strict):
+    """A kernel for the experts of a layer, as measured over many sizes: see `simserve.cost.expert_kernels`."""
+
+    floor: Seconds
+    """What it takes beside reading and multiplying: routing, sorting of tokens, activation, sum."""
+    bandwidth: BytesPerSecond
+    """Weights that it reads."""
+    flops: FlopsPerSecond
+    """What it multiplies, rows of padding included."""
+
+
 class AllReduceSpec(Strict):
     """All-reduce of bf16 values over some ranks, inside a CUDA graph."""
 
@@ -144,6 +155,8 @@ class GpuSpec(Strict):
     """Profile beside which the kernel times that were measured on this card lie. They outweigh `efficiency` where the
     cost level is `kernels`; null in a profile with a `base` lets its own efficiencies hold.
     """
+    expert_kernels: dict[str, ExpertKernelSpec] = Field(default_factory=dict)
+    """vLLM's name of a backend (`engine.moe_backend`) -> its rates here, where no table holds it."""
     calibrated: CalibratedSpec | None = None
     """Step times of one model that `simserve calibrate` measured on this device."""
     interconnect: InterconnectSpec
@@ -168,6 +181,13 @@ class GpuSpec(Strict):
     def is_datacenter_blackwell(self) -> bool:
         """Whether vLLM captures CUDA graphs up to 1024 tokens here."""
         return self.architecture.startswith("sm_10")
+
+    @property
+    def mxfp4_backend(self) -> str:
+        """Kernels that vLLM takes for experts in mxfp4 when nobody says otherwise (0.32, oracle/mxfp4.py)."""
+        if self.is_datacenter_blackwell:
+            return "flashinfer_trtllm"
+        return "triton" if self.architecture == "sm_90" else "marlin"
 
     @property
     def profile_hash(self) -> str:

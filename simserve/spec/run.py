@@ -1,9 +1,11 @@
 """How a scenario is computed: where step times come from, at which resolution, and which part of the run counts."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from simserve.spec.hardware import HostSpec
-from simserve.spec.quantities import PositiveSeconds, Seconds
+from simserve.spec.quantities import Number, PositiveSeconds, Seconds
 from simserve.spec.strict import Strict
 
 
@@ -16,6 +18,9 @@ class CostSpec(Strict):
     sampling: Literal["greedy", "top_p"] = "greedy"
     """How requests choose a token: `greedy` (temperature 0), or `top_p`, which sorts the logits of every sequence in
     every step; top-k does too. Many models ask for it in their generation_config, which vLLM follows."""
+    routing_skew: Annotated[Number, Field(ge=0, le=2)] = 0.0
+    """How unevenly tokens choose the experts of a mixture: the popularity of the r-th falls as r to the power of minus
+    this. 0 is an even choice, which touches more experts in a small batch than real routers do."""
     host: HostSpec
     """CPU time of engine and front end: the profile's, except what the scenario states here."""
 

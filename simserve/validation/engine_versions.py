@@ -23,6 +23,10 @@ class Stack(Strict):
     """Parts of the source's name; empty is any source."""
     engine: dict[str, Any] = Field(default_factory=dict)
     """Settings that a row takes if it does not state them."""
+    moe_backend: dict[str, str] = Field(default_factory=dict)
+    """GPU family -> kernels for experts in mxfp4 that the launch script asks for."""
+    routing_skew: float = 0.0
+    """How unevenly the load generator's tokens choose experts, see `CostSpec`."""
     largest_graph: int | None = None
     """Captured CUDA graphs go up to this many tokens, where the launch script says so."""
     graph_mode: dict[str, str] = Field(default_factory=dict)

@@ -82,6 +82,10 @@ def scenario_of_row(run: MeasuredRun, seed: int = 0, host: Mapping[str, float] |
         if meta.get("engine_kwargs", {}).get("enable_expert_parallel"):
             _share_experts(data["cluster"], assumed)
     data["cost"] = {"host": {**stack.host_of(run.text("gpu").lower(), run.count("tp") or 1), **(host or {})}}
+    backend = stack.moe_backend.get(family(run.text("gpu").lower()))
+    if backend and data["model"]["config"].startswith("gpt-oss"):
+        data["engine"]["moe_backend"] = backend
+    data["cost"]["routing_skew"] = stack.routing_skew
     if samples_top_p(run.text("source"), data["model"]["config"]):
         data["cost"]["sampling"] = "top_p"
     scenario = build_scenario(Document(data, {(): Place(f"row {run.name}")}))
