@@ -317,7 +317,7 @@ def test_python_launches_what_is_not_compiled() -> None:
 def test_a_profile_without_eager_launches_takes_those_of_compiled_code() -> None:
     launch = LaunchSpec.model_validate({"kernel": 7e-6, "graph": 1e-5})
     assert launch_ticks(launch, eager=True) == launch_ticks(launch, eager=False)
-    assert launch_ticks(launch, eager=True).attention == to_ticks(7e-6)
+    assert launch_ticks(launch, eager=True).python == to_ticks(7e-6)
 
 
 def test_host_time_enters_the_step_of_a_synchronous_engine_whole() -> None:

@@ -80,6 +80,18 @@ def test_larger_messages_never_take_less_time(gpu):
         assert beyond > reduce.times[largest], "the bus bandwidth goes on from where the table ends"
 
 
+@pytest.mark.parametrize("gpu", [gpu for gpu in REAL if gpu.interconnect.one_shot], ids=by_name)
+def test_one_shot_is_for_small_messages(gpu):
+    """More ranks mean more copies to send, so that large messages take longer; small ones wait for each other alone."""
+    for ranks, reduce in gpu.interconnect.one_shot.items():
+        times = [time for _, time in sorted(reduce.times.items())]
+        assert times == sorted(times)
+        assert times[-1] > times[-2], "the last two give the rate beyond"
+        assert times[0] < gpu.interconnect.all_reduce[ranks].floor * 1.05
+    at_largest = [reduce.times[2**19] for _, reduce in sorted(gpu.interconnect.one_shot.items())]
+    assert at_largest == sorted(at_largest)
+
+
 @pytest.mark.parametrize("gpu", REAL, ids=by_name)
 def test_links_are_slower_than_memory(gpu):
     assert gpu.interconnect.host_bandwidth <= gpu.interconnect.bandwidth < gpu.hbm_bandwidth

@@ -56,6 +56,7 @@ MECHANISMS = {
     "spread experts": ("cluster.expert_parallel=true",),
     "shared experts": ("cluster.tensor_parallel=1", "cluster.expert_parallel={data_parallel: 2}"),
     "host sync": ("engine.host_sync=layer", "engine.async_scheduling=false", "engine.enforce_eager=true"),
+    "fused kernels": ("engine.pass_config={fuse_allreduce_rms: true, fuse_attn_quant: true}",),
     "fp8 KV": ("model={config: qwen3-30b-a3b, weight_dtype: fp8, kv_dtype: fp8}",),
 }
 """What can be switched on, by name, and the keys that do it."""
@@ -66,10 +67,10 @@ REFUSED = {
     "prefill first": {"n-grams", "mtp", "stages", "pools"},
     "static batches": {"n-grams", "mtp", "stages", "pools", "priorities"},
     "contiguous KV": {"n-grams", "mtp", "pools"},
-    "host sync": {"n-grams", "mtp", "stages", "piecewise graphs"},
+    "host sync": {"n-grams", "mtp", "stages", "piecewise graphs", "fused kernels"},
     "shared experts": {"n-grams", "mtp", "swap", "stages", "pools", "prefill first", "static batches", "host sync"},
     "queue limit": {"pools"},
-    "no graphs": {"piecewise graphs"},
+    "no graphs": {"piecewise graphs", "fused kernels"},
     "chats": {"closed loop"},
 }
 """Pairs that are refused: extensions that only go with vLLM's own scheduler on one GPU, and contradictions."""

@@ -253,6 +253,18 @@ def test_an_empty_report_has_no_statistics() -> None:
     assert report.as_dict()["summary"] == []
 
 
+@pytest.mark.parametrize(("tp", "largest"), [("2", 32), ("8", 8), ("1", None)])
+def test_flags_of_a_launch_script_go_to_its_gpus_alone(tp: str, largest: float | None) -> None:
+    """InferenceX's scripts of autumn 2025 for B200 fuse kernels, those for Hopper do not."""
+    cells = {"source": "InferenceX dump", "engine_version": "", "tp": tp}
+    blackwell, hopper = (row_of(gpu=gpu, **cells).scenario.engine for gpu in ("B200-SXM-180GB", "H200-SXM-141GB"))
+    assert blackwell.pass_config.fuse_allreduce_rms
+    assert blackwell.pass_config.fi_allreduce_fusion_max_size_mb == largest
+    assert blackwell.linear_backend == "flashinfer_cutlass"
+    assert not hopper.pass_config.fuse_allreduce_rms
+    assert hopper.linear_backend == "auto"
+
+
 def test_a_machine_with_links_of_its_own_is_taken_with_them() -> None:
     """LLMServingSim's GPUs exchanged their data through the host; the same GPU elsewhere has its profile's links."""
     here, elsewhere = (

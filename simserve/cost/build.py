@@ -3,15 +3,16 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 from simserve.cost.calibrated import CalibratedStepCost, is_calibrated_for
-from simserve.cost.collectives import CollectiveTime, all_gather, all_reduce
+from simserve.cost.collectives import CollectiveTime, all_gather, all_reduce, one_shot
 from simserve.cost.device import Device
 from simserve.cost.drafter import drafter_of, drafter_shape
 from simserve.cost.expert_kernels import ExpertKernel, expert_kernel
 from simserve.cost.forward import Forward, LaunchTicks
 from simserve.cost.launch import graph_policy
+from simserve.cost.linear_backend import BACKENDS
 from simserve.cost.modelled import HostTicks, ModelledStepCost
 from simserve.cost.pipeline import PipelineCost
-from simserve.cost.shape import Exchange, Sharding, forward_shape
+from simserve.cost.shape import NO_FUSIONS, Exchange, Fusions, Sharding, forward_shape
 from simserve.cost.speculation import DrafterCost, SpeculativeCost
 from simserve.cost.stages import Hop, shape_of_stage
 from simserve.cost.step import ConstantStepCost, StepCost
@@ -22,6 +23,7 @@ from simserve.spec.errors import ScenarioError
 from simserve.spec.experts import ExpertParallelSpec
 from simserve.spec.hardware import AllReduceSpec, GpuSpec, HostSpec, LaunchSpec
 from simserve.spec.model import ModelSpec
+from simserve.spec.passes import PassSpec
 from simserve.spec.speculative import SpeculativeSpec
 from simserve.spec.ticks import to_ticks
 
@@ -201,6 +203,8 @@ def modelled_step_cost(scenario: "Scenario") -> ModelledStepCost:
             experts=scenario.cluster.expert_parallel,
             moe_backend=engine.moe_backend,
             routing_skew=scenario.cost.routing_skew,
+            passes=engine.pass_config,
+            linear_backend=engine.linear_backend,
         ),
         graph_policy(mode, engine.cuda_graph.capture_sizes, engine.max_num_seqs),
         host_ticks(scenario.cost.host, asynchronous=engine.async_scheduling),
@@ -218,6 +222,8 @@ def build_forward(
     experts: ExpertParallelSpec | None = None,
     moe_backend: str = "auto",
     routing_skew: float = 0.0,
+    passes: PassSpec | None = None,
+    linear_backend: str = "auto",
 ) -> Forward:
     """Forward pass of a model on one of `tensor_parallel` GPUs, from the kernels that were `measured` on it or from its
     efficiencies; compiled, or `eager`.
@@ -229,7 +235,10 @@ def build_forward(
     tables = _tables(gpu) if measured else None
     try:
         shared = sharding(gpu, tensor_parallel, tables, model.weight_dtype, experts)._replace(
-            skew=routing_skew, expert_kernel=_expert_kernel(model, gpu, moe_backend)
+            skew=routing_skew,
+            expert_kernel=_expert_kernel(model, gpu, moe_backend),
+            fusions=_fusions(passes or PassSpec(), gpu, tensor_parallel),
+            backend=BACKENDS[linear_backend],
         )
         shape = forward_shape(model, shared, sorts_logits=sorts_logits)
         return Forward(shape, Device.of(gpu, tables, cold=True), launch)
@@ -256,10 +265,27 @@ def _expert_kernel(model: ModelSpec, gpu: GpuSpec, backend: str) -> ExpertKernel
     return expert_kernel(backend, spec.floor, spec.bandwidth, spec.flops)
 
 
+def _fusions(passes: PassSpec, gpu: GpuSpec, ranks: int) -> Fusions:
+    """What the compiler's passes fuse among `ranks` GPUs; with one there is no all-reduce to fuse.
+
+    Raises:
+        ValueError: the kernel was not measured among so many on this GPU.
+    """
+    fusions = NO_FUSIONS._replace(attention_quant=passes.fuse_attn_quant)
+    if ranks == 1 or not passes.fuse_allreduce_rms:
+        return fusions
+    spec = gpu.interconnect.one_shot.get(ranks)
+    if spec is None:
+        known = ", ".join(map(str, gpu.interconnect.one_shot)) or "no number"
+        raise ValueError(f"engine.pass_config.fuse_allreduce_rms: measured among {known} of these GPUs, not {ranks}")
+    return fusions._replace(all_reduce=one_shot(spec, ranks), largest=passes.largest_fused(gpu.architecture, ranks))
+
+
 def launch_ticks(spec: LaunchSpec, *, eager: bool) -> LaunchTicks:
     """CPU times of launches: attention is an operator called from Python, and `eager` everything is."""
     python = to_ticks(spec.kernel if spec.eager is None else spec.eager)
-    return LaunchTicks(python if eager else to_ticks(spec.kernel), to_ticks(spec.graph), python)
+    autotuned = python if spec.autotuned is None else to_ticks(spec.autotuned)
+    return LaunchTicks(python if eager else to_ticks(spec.kernel), to_ticks(spec.graph), python, autotuned)
 
 
 def sharding(

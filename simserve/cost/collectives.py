@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simserve.cost.curve import FloatArray, LinearCurve
-from simserve.spec.hardware import AllReduceSpec
+from simserve.spec.hardware import AllReduceSpec, OneShotSpec
 
 
 class CollectiveTime(NamedTuple):
@@ -13,7 +13,7 @@ class CollectiveTime(NamedTuple):
 
     `measured` as far as it goes (between two messages a latency and a bandwidth), the first time below its first point,
     `bus_bandwidth` (B/s, as nccl-tests define it) beyond the last, where `share` of the message passes the bus:
-    2 (n - 1) / n in an all-reduce among n, (n - 1) / n in an all-gather.
+    2 (n - 1) / n in an all-reduce among n, (n - 1) / n in an all-gather, n - 1 in an all-reduce of one shot.
     """
 
     measured: LinearCurve
@@ -30,6 +30,14 @@ def all_reduce(spec: AllReduceSpec, ranks: int) -> CollectiveTime:
     """All-reduce among `ranks` GPUs."""
     sizes, times = zip(*sorted(spec.times.items()), strict=True)
     return CollectiveTime(LinearCurve(sizes, times), spec.bus_bandwidth, 2 * (ranks - 1) / ranks)
+
+
+def one_shot(spec: OneShotSpec, ranks: int) -> CollectiveTime:
+    """All-reduce in one shot: each of `ranks` GPUs sends its message to all others."""
+    sizes, times = zip(*sorted(spec.times.items()), strict=True)
+    copies = ranks - 1
+    rate = copies * (sizes[-1] - sizes[-2]) / (times[-1] - times[-2])
+    return CollectiveTime(LinearCurve(sizes, times), rate, copies)
 
 
 def all_gather(spec: AllReduceSpec, ranks: int) -> CollectiveTime:

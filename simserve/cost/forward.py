@@ -14,7 +14,7 @@ from simserve.cost.curve import IntArray
 from simserve.cost.device import Device
 from simserve.cost.launch import GraphMode, Launch, LaunchTotals, launch_totals
 from simserve.cost.mixed_attention import attention_time
-from simserve.cost.operators import Kernel, TokenOperator, kernel_over
+from simserve.cost.operators import FusedAllReduce, Kernel, Linear, TokenOperator, kernel_over
 from simserve.cost.shape import ForwardShape, Layer
 
 Stretch = list[tuple[int, list[Launch]]]
@@ -23,11 +23,22 @@ OperatorTicks = dict[TokenOperator, IntArray]
 
 
 class LaunchTicks(NamedTuple):
-    """CPU ticks to launch one kernel, to replay one CUDA graph, and to launch the attention of a layer alone."""
+    """CPU ticks to launch one kernel, to replay one CUDA graph, to call an operator from Python (the attention of a
+    layer, an all-reduce that does the norm too), and to call a GEMM from Python that an autotuner chooses.
+    """
 
     kernel: int
     graph: int
-    attention: int
+    python: int
+    autotuned: int
+
+    def of(self, operator: TokenOperator) -> int:
+        """Ticks to launch an operator by itself."""
+        if isinstance(operator, FusedAllReduce):
+            return self.python
+        if isinstance(operator, Linear) and operator.backend is not None:
+            return self.autotuned
+        return self.kernel
 
 
 class Forward:
@@ -132,9 +143,9 @@ class Forward:
         return Launch("graph_piece", self.launch.graph, np.sum([ticks[operator] for operator in operators], axis=0))
 
     def _one_by_one(self, operators: Sequence[TokenOperator], ticks: OperatorTicks) -> list[Launch]:
-        return [Launch(operator.name, self.launch.kernel, ticks[operator]) for operator in operators]
+        return [Launch(operator.name, self.launch.of(operator), ticks[operator]) for operator in operators]
 
     def _attention(self, layer: Layer) -> Launch:
         """One launch covers the attention over chunks and over decodes: engines pass both in one call."""
         is_full = layer.attention.window is None
-        return Launch("attention", self.launch.attention, full=int(is_full), window=int(not is_full))
+        return Launch("attention", self.launch.python, full=int(is_full), window=int(not is_full))

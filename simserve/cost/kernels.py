@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from simserve.cost.forward import Forward
 from simserve.cost.launch import GraphMode
-from simserve.cost.operators import Kernel
+from simserve.cost.operators import Kernel, TokenOperator
 from simserve.cost.shape import Layer
 
 
@@ -38,36 +38,38 @@ def launches_of_step(forward: Forward, mode: GraphMode, rows: int, batch: Batch)
     """
     body: list[StepLaunch] = []
     piece: list[Kernel] = []
-    for is_attention, kernels in _body(forward, rows, batch):
-        if mode is GraphMode.NONE and not is_attention:
-            body += [StepLaunch(forward.launch.kernel, (kernel,)) for kernel in kernels]
-        elif mode is GraphMode.FULL or not is_attention:
+    for operators, kernels in _body(forward, rows, batch):
+        if mode is GraphMode.NONE and operators is not None:
+            cpu = map(forward.launch.of, operators)
+            body += [StepLaunch(each, (kernel,)) for each, kernel in zip(cpu, kernels, strict=True)]
+        elif mode is GraphMode.FULL or operators is not None:
             piece += kernels
         else:
             if mode is GraphMode.PIECEWISE:
                 body.append(StepLaunch(forward.launch.graph, tuple(piece)))
                 piece = []
-            body.append(StepLaunch(forward.launch.attention, tuple(kernels)))
+            body.append(StepLaunch(forward.launch.python, tuple(kernels)))
     if piece:
         body.append(StepLaunch(forward.launch.graph, tuple(piece)))
     head = forward.kernels(forward.shape.head, batch.num_sampled)
     return body + [StepLaunch(forward.launch.kernel, (kernel,)) for kernel in head]
 
 
-def _body(forward: Forward, rows: int, batch: Batch) -> Iterator[tuple[bool, list[Kernel]]]:
-    """Kernels from embedding to last norm, those of attention apart."""
+Operators = tuple[TokenOperator, ...]
+
+
+def _body(forward: Forward, rows: int, batch: Batch) -> Iterator[tuple[Operators | None, list[Kernel]]]:
+    """Operators from embedding to last norm with the kernel of each; attention apart, without operators."""
     shape = forward.shape
-    yield False, forward.kernels(shape.embed, rows)
+    yield shape.embed, forward.kernels(shape.embed, rows)
     for repeat, layers in shape.layers:
-        group = [
-            (forward.kernels(layer.before, rows), _attention(forward, layer, batch), forward.kernels(layer.after, rows))
-            for layer in layers
-        ]
-        for before, attention, after in group * repeat:
-            yield False, before
-            yield True, attention
-            yield False, after
-    yield False, forward.kernels(shape.norm, rows)
+        group: list[tuple[Operators | None, list[Kernel]]] = []
+        for layer in layers:
+            group.append((layer.before, forward.kernels(layer.before, rows)))
+            group.append((None, _attention(forward, layer, batch)))
+            group.append((layer.after, forward.kernels(layer.after, rows)))
+        yield from group * repeat
+    yield shape.norm, forward.kernels(shape.norm, rows)
 
 
 def _attention(forward: Forward, layer: Layer, batch: Batch) -> list[Kernel]:

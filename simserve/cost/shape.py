@@ -15,11 +15,13 @@ from simserve.cost.attention_tables import AttentionHeads
 from simserve.cost.collectives import CollectiveTime
 from simserve.cost.expert_kernels import ExpertKernel, PaddedExperts
 from simserve.cost.gemm_table import ExpertsShape
+from simserve.cost.linear_backend import LinearBackend
 from simserve.cost.operators import (
     AllToAll,
     Collective,
     Elementwise,
     ExpertLinear,
+    FusedAllReduce,
     FusedExperts,
     Gathered,
     Linear,
@@ -40,6 +42,9 @@ _COMPUTE: Mapping[str, tuple[str, ...]] = {
     "nvfp4": ("nvfp4", "fp4"),
 }
 """Formats that a GEMM on weights of a format may compute in; without them the weights are widened first."""
+
+_QUANTIZED = frozenset({"fp8", "nvfp4"})
+"""Formats whose GEMMs are those of `engine.linear_backend`."""
 
 _LOGIT_BYTES = 8
 """fp32 logits are written and read once more. With its floor of 25 us this is the measured sampler of 128 and 256 rows
@@ -104,6 +109,20 @@ class Exchange(NamedTuple):
     bandwidth: float
 
 
+class Fusions(NamedTuple):
+    """Which operators the engine's compiler made one kernel."""
+
+    all_reduce: CollectiveTime | None = None
+    """Time of the all-reduce in the kernel that does the norm behind it too; None where no kernel does both."""
+    largest: float = 0.0
+    """Bytes of the largest message for which it does."""
+    attention_quant: bool = False
+    """Attention quantises its output."""
+
+
+NO_FUSIONS = Fusions()
+
+
 class Sharding(NamedTuple):
     """GPUs of the tensor-parallel group, their collectives (None on one GPU), the formats they compute in."""
 
@@ -124,6 +143,9 @@ class Sharding(NamedTuple):
     """What multiplies the experts, where neither a table nor the efficiencies say what it takes."""
     exchange: Exchange | None = None
     """Where GPUs send tokens to their experts; None where all of them have all tokens."""
+    fusions: Fusions = NO_FUSIONS
+    backend: LinearBackend | None = None
+    """Library of the GEMMs on quantised weights; None is the kernels that were measured."""
 
     def compute_dtype(self, weight_dtype: str, activation_dtype: str) -> str:
         """Format in which a GEMM on such weights runs on this GPU."""
@@ -177,15 +199,20 @@ class _Builder:
     def forward(self) -> ForwardShape:
         model = self.model
         vocab = model.vocab_size / self.sharding.ranks
-        embed = (Elementwise("embedding", 2 * self.hidden * self.act), *self._all_reduce("embedding_all_reduce"))
+        embedding = Elementwise("embedding", 2 * self.hidden * self.act)
+        reduced = (
+            self._reduce_and_norm("embedding_all_reduce", "input_norm", self._quantize_qkv())
+            if self._norm_ends_layers
+            else self._all_reduce("embedding_all_reduce")
+        )
         head: list[TokenOperator] = [self._linear("lm_head", self.hidden, vocab, group="lm_head", quantized=False)]
         if self.sharding.all_gather is not None and self.sharding.ranks > 1:
             head.append(Collective("logits_gather", model.vocab_size * self.act, self.sharding.all_gather))
         head.append(Elementwise("sampler", model.vocab_size * (self.act + _LOGIT_BYTES), group="sampler"))
         if self.sorts_logits:
             head.append(Elementwise("top_p_sort", model.vocab_size * _SORT_BYTES, group="sampler"))
-        norm = (Elementwise("final_norm", 4 * self.hidden * self.act),)
-        return ForwardShape(embed, tuple(self._layer_groups()), norm, tuple(head))
+        norm = () if self._norm_ends_layers else (self._norm("final_norm"),)
+        return ForwardShape((embedding, *reduced), tuple(self._layer_groups()), norm, tuple(head))
 
     def _layer_groups(self) -> Iterator[tuple[int, tuple[Layer, ...]]]:
         """Dense layers first, as DeepSeek has them; window and full layers in turn, in the ratio of their numbers."""
@@ -205,15 +232,41 @@ class _Builder:
         yield turns, group
 
     def _layer(self, mlp: tuple[TokenOperator, ...], window: int | None) -> Layer:
-        before = (self._norm("input_norm"), *(self._mla() if self.model.is_mla else self._qkv()))
+        norm = () if self._norm_ends_layers else (self._norm("input_norm"), *self._quantize_qkv())
+        before = (*norm, *(self._mla() if self.model.is_mla else self._qkv()))
+        split = 1 if mlp[0].name == "gate_up_quantize" else 0
         after = (
             *self._quantize_out(),
             self._out(),
-            *self._all_reduce("attention_all_reduce"),
-            self._norm("post_attention_norm"),
-            *mlp,
+            *self._reduce_and_norm("attention_all_reduce", "post_attention_norm", mlp[:split]),
+            *mlp[split:],
         )
         return Layer(before, self._attention(window), after)
+
+    @property
+    def _norm_ends_layers(self) -> bool:
+        """Whether the norm before a layer's attention is in the kernel that ends what precedes it."""
+        sharding = self.sharding
+        return sharding.fusions.all_reduce is not None and sharding.exchange is None and sharding.peers == 1
+
+    def _end_of_layer(self) -> tuple[TokenOperator, ...]:
+        """The sum over the GPUs that ends a layer, and the norm of the next one where one kernel does both."""
+        if not self._norm_ends_layers:
+            return self._all_reduce("mlp_all_reduce")
+        return self._reduce_and_norm("mlp_all_reduce", "input_norm", self._quantize_qkv())
+
+    def _reduce_and_norm(
+        self, reduce: str, norm: str, quantize: tuple[TokenOperator, ...]
+    ) -> tuple[TokenOperator, ...]:
+        """All-reduce, norm and quantisation of its result: one kernel, or each by itself. Where the message is too
+        large for the kernel, its operator ends with a copy (vLLM 0.11, compilation/collective_fusion.py).
+        """
+        apart = (*self._all_reduce(reduce), self._norm(norm), *quantize)
+        time, largest, _ = self.sharding.fusions
+        if time is None:
+            return apart
+        apart = (*apart, Elementwise("copy_back", 2 * self.hidden * self.act))
+        return (FusedAllReduce(f"{reduce}_and_norm", self.hidden * self.act, time, largest, apart),)
 
     def _qkv(self) -> tuple[TokenOperator, ...]:
         model = self.model
@@ -221,7 +274,7 @@ class _Builder:
         norm = (Elementwise("qk_norm", 2 * (q + kv) * self.act),) if model.qk_norm else ()
         rope = Elementwise("rope", 2 * (q + kv) * self.act)
         write = Elementwise("cache_write", 2 * kv * self.act + self._kv_bytes())
-        return (*self._quantize("qkv", self.hidden), self._linear("qkv", self.hidden, q + 2 * kv), *norm, rope, write)
+        return (self._linear("qkv", self.hidden, q + 2 * kv), *norm, rope, write)
 
     def _mla(self) -> tuple[TokenOperator, ...]:
         """Projections of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434). Expanding the latent costs the
@@ -241,7 +294,10 @@ class _Builder:
         return self._linear("out", self._out_width(), self.hidden)
 
     def _quantize_out(self) -> tuple[TokenOperator, ...]:
-        return self._quantize("out", self._out_width())
+        return () if self.sharding.fusions.attention_quant else self._quantize("out", self._out_width())
+
+    def _quantize_qkv(self) -> tuple[TokenOperator, ...]:
+        return () if self.model.is_mla else self._quantize("qkv", self.hidden)
 
     def _out_width(self) -> float:
         return self.heads * (self.model.v_head_dim if self.model.is_mla else self.model.head_dim)
@@ -258,7 +314,7 @@ class _Builder:
 
     def _dense_mlp(self) -> tuple[TokenOperator, ...]:
         width = self.model.intermediate_size / self.sharding.ranks
-        return (*self._gated_mlp("", width), *self._all_reduce("mlp_all_reduce"))
+        return (*self._gated_mlp("", width), *self._end_of_layer())
 
     def _gated_mlp(self, prefix: str, width: float) -> tuple[TokenOperator, ...]:
         return (
@@ -280,7 +336,7 @@ class _Builder:
         sum_bytes = (model.experts_per_token / self.routing.spread + 1) * self.hidden * act
         whole = self.sharding.fused_experts or self.sharding.expert_kernel is not None
         summed = () if whole else (Elementwise("experts_sum", sum_bytes),)
-        reduced = self._all_reduce("mlp_all_reduce")
+        reduced = self._end_of_layer()
         exchange = self.sharding.exchange
         if self.sharding.peers > 1:
             return (*router, *self._of_all_peers(), *summed, *shared)
@@ -387,6 +443,7 @@ class _Builder:
             dtype,
             self.sharding.compute_dtype(dtype, self.model.activation_dtype),
             group,
+            self.sharding.backend if dtype in _QUANTIZED else None,
         )
 
     def _experts(self, name: str, inputs: float, outputs: float) -> ExpertLinear:

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.model import ModelSpec
+from simserve.spec.passes import PassSpec
 from simserve.spec.policies import StaticBatchingSpec, fill_policies
 from simserve.spec.quantities import Bytes, Count, PositiveCount, PositiveShare, Share, parse_count
 from simserve.spec.speculative import SpeculativeSpec, fill_speculative, query_len_of
@@ -70,6 +71,11 @@ class EngineSpec(Strict):
     versions the environment chose: VLLM_MXFP4_USE_MARLIN=1 is `marlin`, VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8=1
     `flashinfer_trtllm_afp8` (8-bit activations).
     """
+    pass_config: PassSpec = PassSpec()
+    linear_backend: Literal["auto", "flashinfer_cutlass"] = "auto"
+    """Whose GEMMs multiply quantised weights. `auto` is the kernels that were measured, called by compiled code;
+    `flashinfer_cutlass` those that vLLM 0.11 took on data-centre Blackwell, which FlashInfer chooses anew at each call.
+    """
     host_sync: Literal["none", "layer"] = "none"
     """Whether the forward pass waits for the GPU, once a `layer`: `.item()`, a copy to the CPU, a branch on a value.
     Such a pass cannot be captured in a CUDA graph.
@@ -80,6 +86,12 @@ class EngineSpec(Strict):
     swap_space: Bytes | None = None
     """CPU memory of one GPU for those who are swapped out."""
     speculative: SpeculativeSpec | None = None
+
+    @model_validator(mode="after")
+    def _passes_need_a_compiler(self) -> Self:
+        if self.enforce_eager and (self.pass_config.fuse_allreduce_rms or self.pass_config.fuse_attn_quant):
+            raise PydanticCustomError("exclusive", "would be ignored under enforce_eager", {"key": "pass_config"})
+        return self
 
 
 def fill_engine(stated: Mapping[str, Any], model: ModelSpec, gpu: GpuSpec, stages: int = 1) -> dict[str, Any]:

@@ -90,6 +90,15 @@ class AllReduceSpec(Strict):
         return self.times[min(self.times)]
 
 
+class OneShotSpec(Strict):
+    """All-reduce in which every rank writes its message into the memory of all others, which sum on their own: one
+    crossing of the links, but as many copies as there are other ranks.
+    """
+
+    times: Annotated[dict[PositiveCount, PositiveSeconds], Field(min_length=2)]
+    """As in `AllReduceSpec`. Beyond the last entry the rate between the last two goes on."""
+
+
 class InterconnectSpec(Strict):
     """Links between the GPUs of one node, and between a GPU and its host."""
 
@@ -100,6 +109,8 @@ class InterconnectSpec(Strict):
     """GPU to host memory, per direction (PCIe)."""
     all_reduce: dict[PositiveCount, AllReduceSpec] = Field(default_factory=dict)
     """Number of ranks -> what an all-reduce takes there."""
+    one_shot: dict[PositiveCount, OneShotSpec] = Field(default_factory=dict)
+    """The same for the kernel that engines fuse with the norm behind it."""
 
 
 class LaunchSpec(Strict):
@@ -112,6 +123,10 @@ class LaunchSpec(Strict):
     eager: Seconds | None = None
     """One operator called from Python, with the framework's dispatch: all of them under `enforce_eager`, which compiles
     nothing, and attention wherever it is outside a graph. As `kernel` where it is left out.
+    """
+    autotuned: Seconds | None = None
+    """One GEMM of FlashInfer, whose call from Python looks for the kernel that its autotuner chose. As `eager` where it
+    is left out.
     """
 
 

@@ -31,6 +31,10 @@ class Stack(Strict):
     """Captured CUDA graphs go up to this many tokens, where the launch script says so."""
     graph_mode: dict[str, str] = Field(default_factory=dict)
     """GPU family -> mode of CUDA graphs that the launch script sets."""
+    flags: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """GPU family -> further settings of `engine` that the launch script makes."""
+    largest_fused_mb: dict[int, float] = Field(default_factory=dict)
+    """Number of ranks -> `fi_allreduce_fusion_max_size_mb`, where the launch script says so."""
     host: dict[str, dict[str, float]] = Field(default_factory=dict)
     """GPU family, or `default` -> seconds, with the keys of `HostSpec`; `per_rank` is added to `per_step` under tensor
     parallelism."""
@@ -40,6 +44,14 @@ class Stack(Strict):
         """Whether a row of that version and source ran on this stack."""
         of_source = not self.sources or any(part in source for part in self.sources)
         return of_source and version.startswith(self.versions)
+
+    def flags_of(self, gpu: str, ranks: int) -> dict[str, Any]:
+        """Settings of `engine` that only that GPU gets, under tensor parallelism over `ranks`."""
+        flags = dict(self.flags.get(family(gpu), {}))
+        if "pass_config" in flags and ranks in self.largest_fused_mb:
+            limit = {"fi_allreduce_fusion_max_size_mb": self.largest_fused_mb[ranks]}
+            flags["pass_config"] = {**flags["pass_config"], **limit}
+        return flags
 
     def host_of(self, gpu: str, ranks: int) -> dict[str, float]:
         """CPU times on that GPU under tensor parallelism over `ranks`."""

@@ -196,6 +196,7 @@ def _engine(run: MeasuredRun, stack: Stack, assumed: list[str]) -> dict[str, Any
         graph["mode"] = mode
     if stack.largest_graph and "max_num_seqs" in engine:
         graph["capture_sizes"] = list(_graphs(stack.largest_graph, int(engine["max_num_seqs"])))
+    engine |= stack.flags_of(run.text("gpu").lower(), run.count("tp") or 1)
     return {**engine, "cuda_graph": graph} if graph else engine
 
 

@@ -115,7 +115,7 @@ def section_of(spec: CalibratedSpec) -> dict[str, object]:
 
 def test_without_graphs_a_replay_is_the_eager_step() -> None:
     section, words = launch_section(Launches(1e-6, 10e-6, None, 7))
-    assert section == {"kernel": "1 us", "graph": "70 us", "eager": "10 us"}
+    assert section == {"kernel": "1 us", "graph": "70 us", "eager": "10 us", "autotuned": None}
     assert "no graphs here" in words
     section, words = launch_section(Launches(1e-6, 10e-6, 20e-6, 7))
     assert section["graph"] == "20 us"
