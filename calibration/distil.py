@@ -188,18 +188,31 @@ def _more(batches: Batches, alone: Mapping[int, float], step: Mapping[int, float
 def moe(rows: Iterable[Row]) -> Rows:
     """All experts of a layer on one rank: a column for each number of tokens.
 
-    Real routers lie between the two that were measured, `balanced` and a power law: the geometric mean of both, which
-    among few tokens is also about what uniform routing touches.
+    Measured were routers that send every expert as many tokens (`balanced`), so that a few tokens touch as many experts
+    as they can. Those of a served model are trained to be balanced, but each token chooses on its own: by chance fewer
+    experts are touched. What the untouched ones would have taken comes off.
     """
-    measured: defaultdict[str, list[tuple[Key, int, float]]] = defaultdict(list)
     names = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
-    for r in rows:
-        key = (dtype(r["dtype"]), *(r[name] for name in names))
-        measured[r["distribution"]].append((key, int(r["num_tokens"]), float(r["time_us"])))
-    balanced, skewed = (collected(measured[name]) for name in ("balanced", "power_law_1.2"))
+    balanced = collected(
+        ((dtype(r["dtype"]), *(r[name] for name in names)), int(r["num_tokens"]), float(r["time_us"]))
+        for r in rows
+        if r["distribution"] == "balanced"
+    )
+    return {key: _touched_by_chance(row, int(key[3]), int(key[4])) for key, row in balanced.items()}
+
+
+def _touched_by_chance(row: Mapping[int, float], top_k: int, experts: int) -> dict[int, float]:
+    """Times by tokens, less the time of the experts that balanced tokens touch and independent ones do not.
+
+    An expert takes what the measured times rise by from one token to so few tokens that all experts are touched.
+    """
+    fewest = min(row)
+    full = min((tokens for tokens in row if tokens * top_k >= experts), default=max(row))
+    more = min(experts, full * top_k) - min(experts, fewest * top_k)
+    each = max(0.0, (row[full] - row[fewest]) / more) if more else 0.0
     return {
-        key: {size: (time * skewed[key][size]) ** 0.5 for size, time in row.items() if size in skewed[key]}
-        for key, row in balanced.items()
+        tokens: time - each * (min(experts, tokens * top_k) - experts * (1.0 - (1.0 - top_k / experts) ** tokens))
+        for tokens, time in row.items()
     }
 
 

@@ -209,7 +209,7 @@ def test_experts_as_measured_and_as_near_as_measured() -> None:
     measured = H100.experts("bf16", "bf16", mixtral)
     assert measured is not None
     assert not measured.is_beyond
-    assert measured(np.array([1.0, 8192.0])) == pytest.approx([143e-6, 4316e-6], rel=0.01)
+    assert measured(np.array([1.0, 8192.0])) == pytest.approx([143e-6, 4241e-6], rel=0.01)
     twice = H100.experts("bf16", "bf16", mixtral._replace(hidden=8192))
     assert twice is not None
     assert twice.is_beyond

@@ -248,6 +248,27 @@ def test_other_heads_of_the_same_work_stand_in() -> None:
     assert cut[key][512] == pytest.approx(whole[key][512], rel=0.01)
 
 
+@pytest.mark.parametrize(("experts", "top_k", "ranks"), [(8, 2, 1), (16, 1, 1), (128, 8, 8)])
+def test_experts_that_no_token_chooses_take_no_time(experts: int, top_k: int, ranks: int) -> None:
+    """A kernel of 20 us and 3 us an expert, measured with tokens that share the experts evenly: in the table it takes
+    what tokens touch that choose on their own.
+    """
+    cells: Cells = {"dtype": "bfloat16", "hidden_size": 64, "inter_size": 32, "moe_tp_size": 1, "moe_ep_size": ranks}
+    cells |= {"topk": top_k, "num_experts": experts}
+    rows = [
+        cells | {"num_tokens": tokens, "distribution": name, "time_us": 20 + 3 * min(experts, tokens * top_k) / ranks}
+        for tokens in SIZES
+        for name in ("balanced", "power_law_1.2")
+    ]
+    for row in rows:
+        if row["distribution"] != "balanced":
+            row["time_us"] = 1e6
+    (row,) = distil.moe([{name: str(cell) for name, cell in row.items()} for row in rows]).values()
+    left_out = {tokens: (1 - top_k / experts) ** tokens for tokens in SIZES}
+    touched = {tokens: 20 + 3 * experts * (1 - share) / ranks for tokens, share in left_out.items()}
+    assert row == pytest.approx(touched)
+
+
 def test_roughness_is_what_a_smooth_curve_misses() -> None:
     smooth = {size: 3.0 * size**1.5 for size in SIZES}
     assert roughness([smooth]) < 1e-9

@@ -115,7 +115,7 @@ def fit(
     model, prefill_chunk, kv_prefill, n_decode, kv_decode, time_us
 
     - moe.csv: gpu, dtype, num_tokens, hidden_size, inter_size, topk, num_experts, moe_tp_size, moe_ep_size,
-    distribution (balanced and power_law_1.2), time_us
+    distribution (balanced), time_us
 
     - comm.csv: gpu, op (all_reduce), kernel (vllm_graph, nccl), num_gpus, message_bytes, time_us
 
