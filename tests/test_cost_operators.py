@@ -14,10 +14,10 @@ from simserve.cost.curve import FloatArray, mfu_curve
 from simserve.cost.device import Device
 from simserve.cost.launch import GraphMode, Launch, graph_policy, launch_totals, totals_of_one
 from simserve.cost.operators import Elementwise, ExpertLinear, Linear, Routing, kernel_over, whole_tiles
-from simserve.cost.shape import Sharding, forward_shape
+from simserve.cost.shape import LogitWork, Sharding, forward_shape
 from simserve.spec.catalogue import find_gpu, find_model
 from simserve.spec.hardware import AllReduceSpec
-from simserve.spec.ticks import to_ticks
+from simserve.spec.ticks import to_seconds, to_ticks
 
 DEVICE = Device(
     gemm_bandwidth={"bf16": 1e12, "fp8": 1e12, "int4": 1e12},
@@ -316,7 +316,7 @@ def test_graphs_of_a_step_are_those_of_vllm() -> None:
 
 def test_top_p_sorts_the_logits_of_every_sampled_row() -> None:
     model, gpu = find_model("llama-3.1-8b"), find_gpu("h100-sxm-80gb")
-    greedy, sorting = (build_forward(model, gpu, 1, sorts_logits=each) for each in (False, True))
+    greedy, sorting = (build_forward(model, gpu, 1, sampling=LogitWork(sorts=each)) for each in (False, True))
     more = set(sorting.shape.head) - set(greedy.shape.head)
     assert [operator.name for operator in more] == ["top_p_sort"]
     rows = np.array([32, 64, 128])
@@ -324,3 +324,14 @@ def test_top_p_sorts_the_logits_of_every_sampled_row() -> None:
     # 200 bytes a logit at 0.8 x 3.35 TB/s are 9.6 us a row, but for the 50 MB that L2 holds.
     assert (ticks[2] - ticks[1]) / 64 / 1e7 == pytest.approx(200 * 128256 / (0.8 * 3.35e6), rel=1e-3)
     assert ticks[0] > 0
+
+
+def test_penalties_count_the_tokens_of_every_sampled_row() -> None:
+    """Two 64-bit counts a logit are cleared and read, and one of them once more; all else is smaller than these."""
+    model, gpu = find_model("qwen2.5-7b"), find_gpu("h100-sxm-80gb")
+    plain, penalized = (build_forward(model, gpu, 1, sampling=LogitWork(penalizes=each)) for each in (False, True))
+    more = set(penalized.shape.head) - set(plain.shape.head)
+    assert [operator.name for operator in more] == ["penalties"]
+    ticks = penalized.head(np.array([64, 128])).gpu - plain.head(np.array([64, 128])).gpu
+    bytes_per_logit = to_seconds(int(ticks[1] - ticks[0])) / 64 * 0.8 * 3.35e12 / model.vocab_size
+    assert 5 * 8 < bytes_per_logit < 3 * 5 * 8

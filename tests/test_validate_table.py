@@ -111,6 +111,22 @@ def test_a_closed_loop_row_takes_what_its_stack_has() -> None:
     assert row.scenario.model.kv_dtype == "fp8"
 
 
+@pytest.mark.parametrize(
+    ("source", "model", "sampling", "penalties"),
+    [
+        ("inference-sim/training", "Qwen/Qwen2.5-7B-Instruct", "top_p", True),
+        ("inference-sim/training", "Qwen/Qwen3-14B", "top_p", False),
+        ("inference-sim/training", "mistralai/Mistral-Nemo-Instruct-2407", "greedy", False),
+        ("InferenceMAX", "Qwen/Qwen2.5-7B-Instruct", "greedy", False),
+    ],
+)
+def test_sampling_is_the_model_s_where_the_load_generator_leaves_it(
+    source: str, model: str, sampling: str, penalties: bool
+) -> None:
+    cost = row_of(source=source, model=model).scenario.cost
+    assert (cost.sampling, cost.penalties) == (sampling, penalties)
+
+
 def test_what_a_row_states_outweighs_the_stack() -> None:
     row = row_of(arrival_process="closed-loop", max_num_batched_tokens="4096", gpu_mem_util="0.8")
     assert row.scenario.engine.max_num_batched_tokens == 4096

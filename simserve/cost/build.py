@@ -12,7 +12,7 @@ from simserve.cost.launch import graph_policy
 from simserve.cost.linear_backend import BACKENDS
 from simserve.cost.modelled import HostTicks, ModelledStepCost
 from simserve.cost.pipeline import PipelineCost
-from simserve.cost.shape import NO_FUSIONS, Exchange, Fusions, Sharding, forward_shape
+from simserve.cost.shape import GREEDY, NO_FUSIONS, Exchange, Fusions, LogitWork, Sharding, forward_shape
 from simserve.cost.speculation import DrafterCost, SpeculativeCost
 from simserve.cost.stages import Hop, shape_of_stage
 from simserve.cost.step import ConstantStepCost, StepCost
@@ -198,7 +198,7 @@ def modelled_step_cost(scenario: "Scenario") -> ModelledStepCost:
             gpu,
             scenario.cluster.tensor_parallel,
             measured=cost_level(scenario) == "kernels",
-            sorts_logits=scenario.cost.sampling == "top_p",
+            sampling=LogitWork(sorts=scenario.cost.sampling == "top_p", penalizes=scenario.cost.penalties),
             eager=engine.enforce_eager,
             experts=scenario.cluster.expert_parallel,
             moe_backend=engine.moe_backend,
@@ -217,7 +217,7 @@ def build_forward(
     tensor_parallel: int,
     *,
     measured: bool = False,
-    sorts_logits: bool = False,
+    sampling: LogitWork = GREEDY,
     eager: bool = False,
     experts: ExpertParallelSpec | None = None,
     moe_backend: str = "auto",
@@ -240,7 +240,7 @@ def build_forward(
             fusions=_fusions(passes or PassSpec(), gpu, tensor_parallel),
             backend=BACKENDS[linear_backend],
         )
-        shape = forward_shape(model, shared, sorts_logits=sorts_logits)
+        shape = forward_shape(model, shared, sampling)
         return Forward(shape, Device.of(gpu, tables, cold=True), launch)
     except ValueError as error:
         raise ScenarioError(f"{model.name} on {gpu.name}: {error}") from None

@@ -56,6 +56,11 @@ passes over keys and values), then softmax, cumulative sum, mask and scatter. Ch
 the runs of vLLM 0.15 on H100 (inference-sim), whose steps grow with the batch where the model's generation_config sets
 top_p (Llama 2 and 3, Qwen3) and do not where it sets none (CodeLlama, Mixtral)."""
 
+_PENALTY_BYTES = 85
+"""Bytes that penalties move per logit (vLLM 0.15.1, apply_penalties): for prompt and output a 64-bit count is cleared
+and compared with 0 (17 each), the repetition penalty reads both masks and changes the logit (10), what the frequency
+and the presence penalty take off is written and then subtracted (24 and 17). Counted, not measured."""
+
 _MEASURED_HEAD = 128
 """Elements of a head in the measured tables of attention."""
 
@@ -156,17 +161,27 @@ class Sharding(NamedTuple):
         raise ValueError(f"no peak FLOP/s for {weight_dtype} weights with {activation_dtype} activations")
 
 
-def forward_shape(model: ModelSpec, sharding: Sharding, *, sorts_logits: bool = False) -> ForwardShape:
-    """Operators of one forward pass of `model` on one GPU of `sharding`; `sorts_logits`: tokens are drawn by top-p.
+class LogitWork(NamedTuple):
+    """What sampling does with the logits beside drawing a token: top-p `sorts` them, a penalty `penalizes` them."""
+
+    sorts: bool = False
+    penalizes: bool = False
+
+
+GREEDY = LogitWork()
+
+
+def forward_shape(model: ModelSpec, sharding: Sharding, sampling: LogitWork = GREEDY) -> ForwardShape:
+    """Operators of one forward pass of `model` on one GPU of `sharding`.
 
     Weights stated by the user (`weight_bytes`) are spread over all GEMMs in proportion: one pass over a dense model
     then reads exactly the stated bytes.
     """
-    shape = _Builder(model, sharding, sorts_logits=sorts_logits).forward()
+    shape = _Builder(model, sharding, sampling).forward()
     if model.given_weight_bytes is None:
         return shape
     scale = model.given_weight_bytes / sharding.ranks / _gemm_bytes(shape)
-    return _Builder(model, sharding, scale, sorts_logits=sorts_logits).forward()
+    return _Builder(model, sharding, sampling, scale).forward()
 
 
 def _gemm_bytes(shape: ForwardShape) -> float:
@@ -183,9 +198,9 @@ def _gemm_bytes(shape: ForwardShape) -> float:
 class _Builder:
     """Writes down the operators of one model on one GPU."""
 
-    def __init__(self, model: ModelSpec, sharding: Sharding, scale: float = 1.0, *, sorts_logits: bool = False) -> None:
+    def __init__(self, model: ModelSpec, sharding: Sharding, sampling: LogitWork, scale: float = 1.0) -> None:
         self.model = model
-        self.sorts_logits = sorts_logits
+        self.sampling = sampling
         self.sharding = sharding
         self.scale = scale
         self.act = bytes_per_element(model.activation_dtype)
@@ -209,7 +224,9 @@ class _Builder:
         if self.sharding.all_gather is not None and self.sharding.ranks > 1:
             head.append(Collective("logits_gather", model.vocab_size * self.act, self.sharding.all_gather))
         head.append(Elementwise("sampler", model.vocab_size * (self.act + _LOGIT_BYTES), group="sampler"))
-        if self.sorts_logits:
+        if self.sampling.penalizes:
+            head.append(Elementwise("penalties", model.vocab_size * _PENALTY_BYTES, group="sampler"))
+        if self.sampling.sorts:
             head.append(Elementwise("top_p_sort", model.vocab_size * _SORT_BYTES, group="sampler"))
         norm = () if self._norm_ends_layers else (self._norm("final_norm"),)
         return ForwardShape((embedding, *reduced), tuple(self._layer_groups()), norm, tuple(head))

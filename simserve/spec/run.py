@@ -18,6 +18,9 @@ class CostSpec(Strict):
     sampling: Literal["greedy", "top_p"] = "greedy"
     """How requests choose a token: `greedy` (temperature 0), or `top_p`, which sorts the logits of every sequence in
     every step; top-k does too. Many models ask for it in their generation_config, which vLLM follows."""
+    penalties: bool = False
+    """Requests ask for a repetition, presence or frequency penalty, for which vLLM counts the tokens of every sequence
+    anew in every step. The generation_config of Qwen2.5-7B-Instruct does."""
     routing_skew: Annotated[Number, Field(ge=0, le=2)] = 0.0
     """How unevenly tokens choose the experts of a mixture: the popularity of the r-th falls as r to the power of minus
     this. 0 is an even choice, which touches more experts in a small batch than real routers do."""

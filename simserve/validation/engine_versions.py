@@ -85,6 +85,13 @@ def samples_top_p(source: str, model: str) -> bool:
     return any(part in source for part in document["leaves_sampling"]) and model in document["samples_top_p"]
 
 
+def penalizes(source: str, model: str, name: str) -> bool:
+    """The same for a repetition penalty; `name`: the model's on the hub, as only its Instruct version asks for it."""
+    document = _document()
+    leaves = any(part in source for part in document["leaves_sampling"])
+    return leaves and model in document["penalizes"] and "instruct" in name.lower()
+
+
 def family(gpu: str) -> str:
     """GPU family of a profile's name, or the name itself."""
     families: Mapping[str, list[str]] = _document()["families"]

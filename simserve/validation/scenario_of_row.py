@@ -16,7 +16,7 @@ from simserve.spec.document import Document, Place
 from simserve.spec.engine import capture_sizes
 from simserve.spec.load import build_scenario
 from simserve.spec.scenario import Scenario
-from simserve.validation.engine_versions import Stack, family, gpu_of, samples_top_p, stack_of
+from simserve.validation.engine_versions import Stack, family, gpu_of, penalizes, samples_top_p, stack_of
 from simserve.validation.measured import MeasuredRun
 from simserve.validation.replay_benchmark import Recording, read_recording
 
@@ -88,6 +88,8 @@ def scenario_of_row(run: MeasuredRun, seed: int = 0, host: Mapping[str, float] |
     data["cost"]["routing_skew"] = stack.routing_skew
     if samples_top_p(run.text("source"), data["model"]["config"]):
         data["cost"]["sampling"] = "top_p"
+    if penalizes(run.text("source"), data["model"]["config"], run.text("model")):
+        data["cost"]["penalties"] = True
     scenario = build_scenario(Document(data, {(): Place(f"row {run.name}")}))
     hits = "shared_prefix" in workload and scenario.engine.enable_prefix_caching
     return RowScenario(run, scenario, tuple(assumed), hits, warmup, recording)
