@@ -2,6 +2,7 @@
 
 import csv
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from calibration.held_out import ask_points
 from simserve.cost import build_step_cost, cost_level
 from simserve.cost.attention import AttentionTime, layer_of
 from simserve.cost.attention_tables import AttentionHeads
+from simserve.cost.curve import FloatArray
 from simserve.cost.device import Device
-from simserve.cost.gemm_table import ExpertsShape
-from simserve.cost.grid import filled, read_table, rising
+from simserve.cost.gemm_table import ExpertsShape, GemmTable
+from simserve.cost.grid import Table, filled, isotonic, read_table, rising
 from simserve.cost.modelled import ModelledStepCost
 from simserve.cost.tables import Tables, tables_of
 from simserve.spec import resources
@@ -73,7 +75,7 @@ def test_another_table_is_another_device() -> None:
 
 @pytest.mark.parametrize("gpu", MEASURED, ids=lambda gpu: gpu.name)
 def test_measured_gemms_are_read_as_they_are(gpu: GpuSpec) -> None:
-    """But where more rows took less time: there they are taken level, in the middle."""
+    """But where more rows took less time: there they are taken level, at the mean."""
     table = read_table(resources.folder("hardware_profiles") / gpu.name / "gemm.csv")
     errors = []
     for (dtype, n, k), times in table.rows.items():
@@ -148,7 +150,7 @@ def test_tables_without_a_tenth_of_their_points_find_them(gpu: GpuSpec, kind: st
     stated = yaml.safe_load((path.parent / "held_out.yaml").read_text(encoding="utf-8"))[kind]
     assert len(errors) == stated["points"]
     assert np.median(np.abs(errors)) == pytest.approx(stated["median"], abs=0.001), "entries have four digits"
-    assert np.median(np.abs(errors)) < 0.051
+    assert np.median(np.abs(errors)) < 0.05
 
 
 @given(st.sampled_from(MEASURED), st.floats(64, 40_000), st.floats(64, 200_000), st.floats(1, 20_000))
@@ -169,7 +171,35 @@ def test_beyond_the_grid_a_gemm_takes_its_share_of_the_peak() -> None:
     deep, deeper = (H100.gemm("bf16", "bf16", inputs, 8192) for inputs in (16384, 32768))
     assert deep is not None
     assert deeper is not None
-    assert deeper(np.array([4096.0])) == pytest.approx(2 * deep(np.array([4096.0])))
+    assert deeper(np.array([4096.0])) == pytest.approx(2 * deep(np.array([4096.0])), rel=0.005)  # but for the floor
+
+
+def seconds_of_a_card(n: float, k: float, rows: FloatArray, reach: float) -> FloatArray:
+    """5 us and a share of 1 TB/s and 300 TFLOP/s, with the bend at 300 rows."""
+    seconds: FloatArray = 5e-6 + n * k * np.hypot(2e-12, 2 * rows / 3e14) / reach
+    return seconds
+
+
+@given(st.floats(1024, 8192), st.floats(1024, 8192), st.floats(1, 8192), st.floats(0.6, 1))
+def test_gemms_between_measured_ones_bend_where_the_card_does(n: float, k: float, rows: float, reach: float) -> None:
+    """What a card at some share of its rates takes is found again between powers of two; a chord is 3 % off."""
+    powers = (1024, 2048, 4096, 8192)
+    sizes, asked = np.logspace(0, 13, 14, base=2), np.array([rows])
+    table: dict[tuple[str, ...], FloatArray] = {
+        (str(a), str(b)): seconds_of_a_card(a, b, sizes, reach) for a in powers for b in powers
+    }
+    curve = GemmTable(Table(sizes, table), weight=2e-12, flop=1 / 3e14).curve(k, n)
+    assert curve(asked) == pytest.approx(seconds_of_a_card(n, k, asked, reach), rel=0.01)
+
+
+@given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=12))
+def test_between_two_measured_numbers_of_rows_no_time_leaves_theirs(times: list[float]) -> None:
+    sizes = np.geomspace(1, 2 ** (len(times) - 1), len(times))
+    rows: dict[tuple[str, ...], FloatArray] = {(n, k): np.array(times) for n in "12" for k in "12"}
+    curve = GemmTable(Table(sizes, rows), weight=2e-12, flop=1 / 3e14).curve(1, 2)
+    assert curve(sizes) == pytest.approx(rising(np.array(times)))
+    between = curve(np.geomspace(1.0, sizes[-1], 100))
+    assert (np.diff(between) >= -1e-9 * between[1:]).all()
 
 
 def test_a_wide_gemm_is_a_row_of_narrower_ones() -> None:
@@ -240,6 +270,17 @@ def test_holes_are_filled_and_falls_taken_level() -> None:
     assert filled(grid, axes)[1, 1] == pytest.approx(3.0)
     assert filled(grid, axes)[2, 0] == pytest.approx(3.0)  # the mean of the nearest along both axes: 4 and 2
     assert rising(np.array([1.0, 4.0, 1.0, 9.0])) == pytest.approx([1, 2, 2, 9])
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=12), st.randoms())
+def test_isotonic_values_are_the_nearest_that_never_fall(values: list[float], random: Random) -> None:
+    given_, found = np.array(values), isotonic(np.array(values))
+    assert (np.diff(found) >= -1e-9).all()
+    assert found.sum() == pytest.approx(given_.sum(), abs=1e-9)
+    assert isotonic(np.sort(given_)) == pytest.approx(np.sort(given_))
+    other = np.sort([random.uniform(-100, 100) for _ in values])
+    for rival in (other, np.sort(found + 0.01 * other), np.sort(given_)):
+        assert ((found - given_) ** 2).sum() <= ((rival - given_) ** 2).sum() + 1e-9
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simserve.cost.curve import FloatArray
-from simserve.cost.grid import Table, between, filled, rising
+from simserve.cost.grid import Table, between, filled, isotonic, rising
 from simserve.spec.ticks import TICKS_PER_SECOND
 
 
@@ -132,7 +132,7 @@ class PrefillTable(NamedTuple):
         alone = np.maximum(rising(alone), more)
         step = table.rows[*names, "step"] * scale
         known = ~np.isnan(step)
-        beyond = _isotonic(alone - more) - IDLE_SHARE * alone[0]
+        beyond = isotonic(alone - more) - IDLE_SHARE * alone[0]
         return cls(table.sizes, alone, more, beyond, table.sizes[known], step[known])
 
     def step_at(self, tokens: FloatArray) -> FloatArray:
@@ -149,17 +149,6 @@ class PrefillTable(NamedTuple):
         """`alone` for prompts of any length."""
         seconds: FloatArray = np.interp(length, self.lengths, self.alone)
         return seconds
-
-
-def _isotonic(values: FloatArray) -> FloatArray:
-    """The nearest values that never fall (pool adjacent violators)."""
-    pools: list[list[float]] = []
-    for value in values:
-        pools.append([float(value)])
-        while len(pools) > 1 and np.mean(pools[-2]) > np.mean(pools[-1]):
-            last = pools.pop()
-            pools[-1] += last
-    return np.concatenate([np.full(len(pool), np.mean(pool)) for pool in pools])
 
 
 def nearest(shapes: set[tuple[float, float]], heads: AttentionHeads) -> tuple[float, float]:

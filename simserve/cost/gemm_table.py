@@ -9,6 +9,9 @@ import numpy as np
 from simserve.cost.curve import FloatArray
 from simserve.cost.grid import Table, between, filled, rising
 
+_PARTS = 4
+"""Straight lines in log-log between two measured numbers of rows: the chord of an octave lies 3 % above the bend."""
+
 
 class RowCurve(NamedTuple):
     """Seconds against rows: straight lines in log-log through measured points, flat below the first. Beyond the last
@@ -35,29 +38,50 @@ class RowCurve(NamedTuple):
 class GemmTable:
     """GEMMs of m rows by k x n weights in one format.
 
-    Between shapes the time of one weight is interpolated, linear in log n and log k, at each m; beyond them the edge's
-    holds. A GEMM wider than all measured ones is a row of narrower ones.
+    Interpolated is by how much a measured time exceeds an estimate: the shortest time of all, and the root of the sum
+    of squares of what reading the weights and what computing with them takes at the rates of the card. So the bend
+    between the two lies where it does between measured points, too. The excess is linear in log n and log k, and in
+    log m, and beyond the shapes that of the edge. A GEMM wider than all measured ones is a row of narrower ones.
+
+    `weight`: seconds in which the card reads one weight; `flop`: seconds of a FLOP at its peak.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, weight: float, flop: float) -> None:
         n, k = (np.array(sorted({float(key[i]) for key in table.rows})) for i in (0, 1))
         times = np.full((len(n), len(k), len(table.sizes)), np.nan)
         for key, row in table.rows.items():
             times[np.searchsorted(n, float(key[0])), np.searchsorted(k, float(key[1]))] = row
-        weights = np.log(n)[:, None, None] + np.log(k)[None, :, None]
+        self._weight, self._flop = weight, flop
+        self._shortest = float(np.nanmin(times))
         self._axes = np.log(n), np.log(k), np.log(table.sizes)
-        self._per_weight = filled(np.log(times) - weights, self._axes)
         self._widest, self._deepest = n[-1], k[-1]
         self._sizes = table.sizes
-        self._floor = rising(np.nanmin(times, axis=(0, 1)))
+        self._rows = _parted(table.sizes)
+        estimates = self._estimate(n[:, None, None] * k[:, None], table.sizes)
+        self._excess = filled(np.log(times / estimates), self._axes)
+
+    def _estimate(self, weights: "FloatArray | float", rows: FloatArray) -> FloatArray:
+        """Seconds by the card's rates: convex in log-log over the rows."""
+        estimate: FloatArray = self._shortest + weights * np.hypot(self._weight, 2.0 * rows * self._flop)
+        return estimate
 
     def curve(self, inputs: float, outputs: float) -> RowCurve:
         """Times of a GEMM with `inputs` x `outputs` weights."""
         parts = ceil(outputs / self._widest)
-        width, depth = np.log(outputs / parts), np.log(inputs)
-        per_weight = between(self._axes[1], between(self._axes[0], self._per_weight, width), depth)
-        times = np.exp(per_weight + width + depth)
-        return RowCurve(self._sizes, parts * rising(np.maximum(times, self._floor)), inputs > self._deepest)
+        width = outputs / parts
+        excess = between(self._axes[1], between(self._axes[0], self._excess, np.log(width)), np.log(inputs))
+        known, all_rows = (self._estimate(inputs * width, rows) for rows in (self._sizes, self._rows))
+        level = np.log(rising(np.exp(excess) * known) / known)
+        times = np.exp(np.interp(np.log(self._rows), self._axes[2], level)) * all_rows
+        return RowCurve(self._rows, parts * np.maximum.accumulate(times), inputs > self._deepest)
+
+
+def _parted(sizes: FloatArray) -> FloatArray:
+    """The sizes and, at equal ratios, `_PARTS` - 1 more between any two of them."""
+    parts = np.arange(0, len(sizes) - 1 + 1e-9, 1 / _PARTS)
+    result: FloatArray = np.exp(np.interp(parts, np.arange(len(sizes)), np.log(sizes)))
+    result[::_PARTS] = sizes
+    return result
 
 
 class ExpertsShape(NamedTuple):

@@ -73,8 +73,20 @@ def between(axis: FloatArray, values: FloatArray, at: float) -> FloatArray:
 
 
 def rising(values: FloatArray, axis: int = 0) -> FloatArray:
-    """Positive values that never fall along an axis, in the middle between the nearest such above and below."""
-    above = np.maximum.accumulate(values, axis=axis)
-    below = np.flip(np.minimum.accumulate(np.flip(values, axis), axis=axis), axis)
-    middle: FloatArray = np.sqrt(above * below)
-    return middle
+    """The nearest positive values that never fall along an axis, in logarithms: geometric means where they do fall."""
+    result: FloatArray = np.exp(np.moveaxis(isotonic(np.moveaxis(np.log(values), axis, 0)), 0, axis))
+    return result
+
+
+def isotonic(values: FloatArray) -> FloatArray:
+    """The nearest values that never fall along the first dimension: least squares, so means of runs.
+
+    Each is the largest, over runs that begin at or before it, of the least mean of such a run that ends there or later.
+    """
+    least = np.full((len(values), *values.shape), -np.inf)
+    for start in range(len(values)):
+        count = np.arange(1, len(values) - start + 1).reshape(-1, *[1] * (values.ndim - 1))
+        means = np.cumsum(values[start:], axis=0) / count
+        least[start, start:] = np.minimum.accumulate(means[::-1], axis=0)[::-1]
+    result: FloatArray = least.max(axis=0)
+    return result

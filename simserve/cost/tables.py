@@ -54,9 +54,16 @@ class Rates(NamedTuple):
 
     def roof(self, rows: FloatArray, dtype: str) -> FloatArray:
         """Seconds of a GEMM over so many rows for each of its weights, were it to reach bandwidth and peak."""
-        peak = self.peak_flops.get(dtype, self.peak_flops["bf16"])
-        roof: FloatArray = np.maximum(bytes_per_element(dtype) / self.bandwidth, 2.0 * rows / peak)
+        roof: FloatArray = np.maximum(self.weight(dtype), 2.0 * rows * self.flop(dtype))
         return roof
+
+    def weight(self, dtype: str) -> float:
+        """Seconds in which a weight of some format is read."""
+        return bytes_per_element(dtype) / self.bandwidth
+
+    def flop(self, dtype: str) -> float:
+        """Seconds of a FLOP at the peak in some format, where there is none at that of bf16."""
+        return 1.0 / self.peak_flops.get(dtype, self.peak_flops["bf16"])
 
 
 class Tables:
@@ -98,7 +105,8 @@ class Tables:
         key = name, inputs, outputs
         if key not in self._curves:
             if name not in self._gemms:
-                self._gemms[name] = GemmTable(self._tables["gemm"].sub(name))
+                weight, flop = self._measured.weight(name), self._measured.flop(name)
+                self._gemms[name] = GemmTable(self._tables["gemm"].sub(name), weight, flop)
             self._curves[key] = self._scaled(self._gemms[name].curve(inputs, outputs), name)
         return self._curves[key]
 
