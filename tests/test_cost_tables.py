@@ -18,7 +18,7 @@ from simserve.cost.attention_tables import AttentionHeads
 from simserve.cost.curve import FloatArray
 from simserve.cost.device import Device
 from simserve.cost.gemm_table import ExpertsShape, GemmTable
-from simserve.cost.grid import Table, filled, isotonic, read_table, rising
+from simserve.cost.grid import Table, filled, guessed, isotonic, read_table, rising
 from simserve.cost.modelled import ModelledStepCost
 from simserve.cost.tables import Tables, tables_of
 from simserve.spec import resources
@@ -270,6 +270,36 @@ def test_holes_are_filled_and_falls_taken_level() -> None:
     assert filled(grid, axes)[1, 1] == pytest.approx(3.0)
     assert filled(grid, axes)[2, 0] == pytest.approx(3.0)  # the mean of the nearest along both axes: 4 and 2
     assert rising(np.array([1.0, 4.0, 1.0, 9.0])) == pytest.approx([1, 2, 2, 9])
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 4))
+@settings(max_examples=30)
+def test_what_was_measured_is_not_guessed(seed: int, width: int, depth: int) -> None:
+    """And what was not is the same whichever axis comes first, and lies where the whole lies."""
+    random = np.random.default_rng(seed)
+    grid = random.uniform(5, 6, (width, depth, 5))
+    axes = tuple(np.log(np.cumsum(random.uniform(1, 9, size))) for size in grid.shape)
+    missing = random.random(grid.shape) < 0.3
+    missing[0, 0, 0] = False
+    holes = np.where(missing, np.nan, grid)
+    found = guessed(holes, axes)
+    assert (found[~missing] == grid[~missing]).all()
+    turned = guessed(holes.T, axes[::-1]).T
+    assert turned == pytest.approx(found)
+    assert guessed(holes + 1, axes) == pytest.approx(found + 1)
+    assert (abs(found - 5.5) < 1).all()
+
+
+def test_a_guess_averages_what_is_disturbed() -> None:
+    """Beside disturbed measurements of a law that is a sum of one along each axis, nearer than lines along them are."""
+    axes = tuple(np.log(2.0 ** np.arange(size)) for size in (8, 8, 12))
+    law = np.sin(axes[0])[:, None, None] + np.cos(axes[1])[:, None] + np.maximum(axes[2], 4) / 2
+    random = np.random.default_rng(1)
+    missing = random.random(law.shape) < 0.1
+    holes = np.where(missing, np.nan, law + random.normal(0, 0.05, law.shape))
+    guesses, lines = (np.abs(fill(holes, axes) - law)[missing].mean() for fill in (guessed, filled))
+    assert guesses < 0.8 * lines
+    assert guesses < 0.05, "less than a measurement is off itself"
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=12), st.randoms())

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simserve.cost.curve import FloatArray
-from simserve.cost.grid import Table, between, filled, rising
+from simserve.cost.grid import Table, between, guessed, rising
 
 _PARTS = 4
 """Straight lines in log-log between two measured numbers of rows: the chord of an octave lies 3 % above the bend."""
@@ -58,7 +58,7 @@ class GemmTable:
         self._sizes = table.sizes
         self._rows = _parted(table.sizes)
         estimates = self._estimate(n[:, None, None] * k[:, None], table.sizes)
-        self._excess = filled(np.log(times / estimates), self._axes)
+        self._excess = guessed(np.log(times / estimates), self._axes)
 
     def _estimate(self, weights: "FloatArray | float", rows: FloatArray) -> FloatArray:
         """Seconds by the card's rates: convex in log-log over the rows."""
