@@ -90,7 +90,7 @@ def test_measured_gemms_are_read_as_they_are(gpu: GpuSpec) -> None:
 
 
 @pytest.mark.parametrize("gpu", MEASURED, ids=lambda gpu: gpu.name)
-@pytest.mark.parametrize("heads", [(32, 8), (8, 1)])
+@pytest.mark.parametrize("heads", [(32, 8), (8, 2), (8, 1)])
 def test_measured_decodes_are_read_as_they_are(gpu: GpuSpec, heads: tuple[int, int]) -> None:
     table = read_table(resources.folder("hardware_profiles") / gpu.name / "decode_attention.csv")
     read = tables(gpu).decode(AttentionHeads(*heads, "bf16"))
@@ -232,6 +232,14 @@ def test_other_heads_count_as_more_sequences() -> None:
         assert ticks_at(wide.pieces(batch), context) == pytest.approx(
             ticks_at(narrow.pieces(4 * batch), 4 * context), rel=0.01
         )
+
+
+def test_one_sequence_takes_no_more_than_of_twice_the_heads() -> None:
+    """Two sequences start another kernel than one, so four KV heads are half of eight rather than twice two."""
+    half, whole = (H100.decode(AttentionHeads(8 * keys, keys, "bf16")) for keys in (4, 8))
+    assert half is not None
+    assert whole is not None
+    assert ticks_at(half.pieces(1), 1000) <= ticks_at(whole.pieces(1), 1000)
 
 
 def test_experts_as_measured_and_as_near_as_measured() -> None:

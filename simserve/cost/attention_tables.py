@@ -1,6 +1,6 @@
 """Measured times of attention: over decodes by batch and context, over prompts by their length."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -26,13 +26,14 @@ class AttentionHeads(NamedTuple):
 class DecodeTable:
     """Decode attention of one layer, in ticks: straight lines between measured batches and contexts.
 
-    Sequences with other heads than the measured ones count as more or fewer sequences, by their KV heads. `cold`: as in
-    a model, where no KV is left in L2 from the step before; otherwise as in the loop that measured it.
+    Sequences with other heads than the measured ones count as more or fewer sequences, by their KV heads; four KV heads
+    as half of eight rather than twice two, since two sequences may start another kernel than one. `cold`: as in a
+    model, where no KV is left in L2 from the step before; otherwise as in the loop that measured it.
     """
 
     def __init__(self, table: Table, heads: AttentionHeads, *, cold: bool = False) -> None:
         shapes = {(float(key[0]), float(key[1])) for key in table.rows}
-        queries, keys = nearest(shapes, heads)
+        queries, keys = nearest(sorted(shapes, reverse=True), heads)
         rows = {float(key[0]): row for key, row in table.sub(f"{queries:g}", f"{keys:g}").rows.items()}
         self.scale = heads.keys / keys
         self._batches = np.array(sorted(rows)) / self.scale
@@ -151,8 +152,8 @@ class PrefillTable(NamedTuple):
         return seconds
 
 
-def nearest(shapes: set[tuple[float, float]], heads: AttentionHeads) -> tuple[float, float]:
-    """Of measured (query, KV) heads those nearest to some."""
+def nearest(shapes: Iterable[tuple[float, float]], heads: AttentionHeads) -> tuple[float, float]:
+    """Of measured (query, KV) heads those nearest to some, the first of two that are as near."""
     return min(shapes, key=lambda shape: _distance(shape, heads))
 
 
