@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simserve.cost.attention_tables import IDLE_SHARE
+from simserve.cost.tables import ALL_REDUCES
 from simserve.spec.catalogue import find_model
 from simserve.spec.errors import ScenarioError
 from simserve.validation.scenario_of_row import NotModelledError, catalogue_name
@@ -37,6 +38,13 @@ heads it takes 10 to 17 % more than 2 b with one on A100, L40S and RTX PRO 6000,
 SPIKE = 1.5
 """An all-reduce of so many times both its neighbours' time was disturbed. Changes of the algorithm, which may also make
 a larger message faster, stay below 1.2."""
+
+_ALL_REDUCES = {
+    "vllm_graph": ALL_REDUCES["flashinfer"],
+    "vllm_symm_mem_graph": ALL_REDUCES["symm_mem"],
+    "vllm_custom_graph": ALL_REDUCES["custom"],
+}
+"""Kernel of a source -> operation in the table. `vllm_graph` is that of the newest version."""
 
 _LEAST_MORE = 0.05
 """All further prompts together add at least this share of the time of one alone."""
@@ -219,26 +227,28 @@ def _touched_by_chance(row: Mapping[int, float], top_k: int, experts: int) -> di
 
 
 def collectives(rows: Iterable[Row]) -> Rows:
-    """All-reduce by bytes: vLLM's own kernel in a CUDA graph, from 16 MiB NCCL where it is faster.
+    """All-reduce by bytes: vLLM's own kernel in a CUDA graph, from 16 MiB NCCL where it is faster; likewise the kernels
+    of its earlier versions, where the source holds them.
 
     A message that took far longer than both the next smaller and the next larger one was disturbed, and is left out.
     """
-    own, nccl = (
-        collected(
-            (("all_reduce", r["num_gpus"]), int(r["message_bytes"]), float(r["time_us"]))
-            for r in kept
-            if r["op"] == "all_reduce" and r["kernel"] == kernel
-        )
-        for kept, kernel in ((list(rows), "vllm_graph"), (list(rows), "nccl"))
-    )
+    kept = [r for r in rows if r["op"] == "all_reduce"]
+    nccl = {ranks: row for (_, ranks), row in _by_message(kept, "nccl", "nccl").items()}
+    own = {key: row for kernel, name in _ALL_REDUCES.items() for key, row in _by_message(kept, kernel, name).items()}
     return {
-        key: {
-            size: min(time, nccl.get(key, {}).get(size, time)) if size >= 2**24 else time
+        (name, ranks): {
+            size: min(time, nccl.get(ranks, {}).get(size, time)) if size >= 2**24 else time
             for size, time in _undisturbed(row).items()
             if 1024 <= size <= 2**29
         }
-        for key, row in own.items()
+        for (name, ranks), row in own.items()
     }
+
+
+def _by_message(rows: Iterable[Row], kernel: str, name: str) -> Rows:
+    return collected(
+        ((name, r["num_gpus"]), int(r["message_bytes"]), float(r["time_us"])) for r in rows if r["kernel"] == kernel
+    )
 
 
 def _undisturbed(row: Mapping[int, float]) -> dict[int, float]:

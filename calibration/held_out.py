@@ -26,7 +26,7 @@ from simserve.cost.collectives import all_reduce
 from simserve.cost.device import Device
 from simserve.cost.gemm_table import ExpertsShape
 from simserve.cost.mixed_attention import attention_time
-from simserve.cost.tables import Tables
+from simserve.cost.tables import ALL_REDUCES, Tables
 from simserve.spec.hardware import AllReduceSpec, GpuSpec
 from simserve.spec.ticks import to_seconds
 
@@ -157,7 +157,8 @@ def _ask_experts(tables: Tables, key: distil.Key, size: int) -> float | None:
 def _ask_all_reduce(tables: Tables, key: distil.Key, size: int) -> float | None:
     """Between the measured messages: beyond them a profile's bandwidth goes on, not its table."""
     ranks = int(key[1])
-    times = tables.all_reduce(ranks) or {}
+    kernel = next(kernel for kernel, operation in ALL_REDUCES.items() if operation == key[0])
+    times = tables.all_reduce(ranks, kernel) or {}
     if not times or not min(times) <= size <= max(times):
         return None
     return all_reduce(AllReduceSpec(times=times, bus_bandwidth=1.0), ranks)(np.array([float(size)])).item()

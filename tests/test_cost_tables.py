@@ -23,6 +23,7 @@ from simserve.cost.modelled import ModelledStepCost
 from simserve.cost.tables import Tables, tables_of
 from simserve.spec import resources
 from simserve.spec.catalogue import find_gpu, profiles, resolve_gpu
+from simserve.spec.errors import ScenarioError
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.load import parse_scenario
 from simserve.spec.scenario import Scenario
@@ -374,3 +375,62 @@ def test_tables_of_an_unknown_profile_are_refused(tmp_path: Path) -> None:
     profile.write_text("base: h100-sxm-80gb\ntables: h100-sxm-81gb\n", encoding="utf-8")
     with pytest.raises(ValueError, match="h100-sxm-81gb"):
         build_step_cost(scenario("llama-3.1-8b", str(profile)))
+
+
+@pytest.mark.parametrize("gpu", ["h100-sxm-80gb", "h200-sxm-141gb"])
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_each_version_sums_with_its_kernel(gpu: str, ranks: int) -> None:
+    """The custom kernel is one, whoever takes the large messages; FlashInfer's is faster where it is used at all."""
+    newest, symmetric, custom = (
+        tables(find_gpu(gpu)).all_reduce(ranks, kernel) for kernel in ("flashinfer", "symm_mem", "custom")
+    )
+    assert newest is not None
+    assert symmetric is not None
+    assert custom is not None
+    for size in (2**exponent for exponent in range(10, 18)):
+        assert custom[size] == pytest.approx(symmetric[size], rel=0.15)
+        assert newest[size] < 0.92 * custom[size]
+    two_shots = [2**exponent for exponent in range(18, 21)]
+    if ranks == 8:
+        assert all(custom[size] > 1.1 * symmetric[size] for size in two_shots)
+        assert custom[2**18] > 1.8 * custom[2**17], "one shot to 128 KiB, two from 256 KiB on"
+    else:
+        assert all(custom[size] == pytest.approx(symmetric[size], rel=0.1) for size in two_shots)
+
+
+@pytest.mark.parametrize("gpu", ["a100-sxm-80gb", "b200-sxm-180gb"])
+def test_a_kernel_that_was_measured_alone_stands_for_all(gpu: str) -> None:
+    for ranks in (2, 8):
+        assert tables(find_gpu(gpu)).all_reduce(ranks, "custom") == tables(find_gpu(gpu)).all_reduce(ranks)
+
+
+@pytest.mark.parametrize(("gpu", "differs"), [("h100-sxm-80gb", True), ("h200-sxm-141gb", True), ("l40s-48gb", False)])
+def test_untuned_decodes_over_fp8_take_the_time_of_bf16(gpu: str, differs: bool) -> None:
+    untuned, tuned = (tables_of(find_gpu(gpu), tuned_fp8_decode=each) for each in (False, True))
+    assert untuned is not None
+    assert tuned is not None
+    fp8, bf16 = (untuned.decode(AttentionHeads(64, 8, dtype)) for dtype in ("fp8", "bf16"))
+    own = tuned.decode(AttentionHeads(64, 8, "fp8"))
+    assert fp8 is not None
+    assert bf16 is not None
+    assert own is not None
+    assert (fp8.pieces(64) == bf16.pieces(64)) == differs
+    assert (fp8.pieces(64) == own.pieces(64)) != differs
+
+
+def test_a_scenario_names_the_kernels_of_its_version() -> None:
+    """16 sequences of Llama-3.3-70B send 256 KiB: past one shot among eight GPUs. KV halves nothing where untuned."""
+    llama = ("{config: llama-3.3-70b, weight_dtype: fp8, kv_dtype: fp8}", "h200-sxm-141gb")
+
+    def decode(ranks: int, *overrides: str) -> int:
+        return (
+            build_step_cost(scenario(*llama, f"cluster.tensor_parallel={ranks}", *overrides)).decode(16).at(64_000).gpu
+        )
+
+    newest, symmetric, custom = (decode(8, f"cost.all_reduce={each}") for each in ("flashinfer", "symm_mem", "custom"))
+    assert decode(8) == newest < symmetric < custom
+    assert to_seconds(custom - newest) == pytest.approx(161 * 9.8e-6, rel=0.05)
+    assert decode(1, "cost.all_reduce=custom") == decode(1)
+    assert decode(1, "cost.fp8_decode=untuned") > decode(1)
+    with pytest.raises(ScenarioError, match="all_reduce"):
+        scenario(*llama, "cost.all_reduce=ring")

@@ -181,6 +181,35 @@ def test_every_version_finds_one_stack() -> None:
     assert len({stack.name for stack in stacks()}) == len(stacks())
 
 
+def test_settings_that_a_server_never_read_are_those_of_its_version() -> None:
+    """vLLM ignores a file given as --config=FILE, and so did the H100 servers of one launch script."""
+    cells = {
+        "source": "InferenceX dump", "engine_version": "", "model": "meta-llama/Llama-3.1-70B", "tp": "8",
+        "weight_dtype": "fp8", "kv_dtype": "fp8", "prefix_caching": "off", "max_num_seqs": "64",
+    }  # fmt: skip
+    ignored, read = (row_of(**cells, gpu=gpu) for gpu in ("H100-SXM-80GB", "H200-SXM-141GB"))
+    assert ignored.scenario.model.kv_dtype == ignored.scenario.model.activation_dtype != "fp8"
+    assert not ignored.scenario.engine.async_scheduling
+    assert ignored.scenario.engine.enable_prefix_caching
+    assert ignored.scenario.engine.max_model_len == ignored.scenario.model.max_position_embeddings
+    assert ignored.scenario.engine.max_num_seqs == 64
+    assert any("kv_dtype" in each for each in ignored.assumed)
+    assert ignored.run.text("kv_dtype") == "fp8", "what the row says is still there"
+    assert read.scenario.model.kv_dtype == "fp8"
+    assert read.scenario.engine.async_scheduling
+    for each in (ignored, read):
+        assert (each.scenario.cost.all_reduce, each.scenario.cost.fp8_decode) == ("custom", "untuned")
+        assert each.scenario.engine.cuda_graph.mode == "piecewise"
+
+
+@pytest.mark.parametrize(
+    ("version", "kernel"),
+    [("0.9.2", "custom"), ("0.11.2", "symm_mem"), ("0.15.1", "symm_mem"), ("0.25.0", "symm_mem"), ("0.31.0", "")],
+)
+def test_versions_sum_with_their_kernels(version: str, kernel: str) -> None:
+    assert stack_of(version, "any", "h100").cost.get("all_reduce", "") == kernel
+
+
 def test_host_times_are_of_a_family_and_grow_with_ranks() -> None:
     host = {"default": {"per_step": 1e-3}, "hopper": {"per_step": 2e-3, "per_rank": 5e-4}}
     stack = Stack(name="x", versions=("",), host=host)

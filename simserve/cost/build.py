@@ -24,6 +24,7 @@ from simserve.spec.experts import ExpertParallelSpec
 from simserve.spec.hardware import AllReduceSpec, GpuSpec, HostSpec, LaunchSpec
 from simserve.spec.model import ModelSpec
 from simserve.spec.passes import PassSpec
+from simserve.spec.run import AllReduceKernel
 from simserve.spec.speculative import SpeculativeSpec
 from simserve.spec.ticks import to_ticks
 
@@ -37,6 +38,26 @@ class FrontEnd(NamedTuple):
     per_request: int
     per_input_token: int
     delivery: int
+
+
+class KernelChoice(NamedTuple):
+    """Kernels among which the engine has a choice, by its version or its settings; see `CostSpec` and `EngineSpec`."""
+
+    all_reduce: AllReduceKernel = "flashinfer"
+    tuned_fp8_decode: bool = True
+    moe_backend: str = "auto"
+    linear_backend: str = "auto"
+    passes: PassSpec = PassSpec()
+
+
+NEWEST = KernelChoice()
+
+
+def _kernels(scenario: "Scenario") -> KernelChoice:
+    cost, engine = scenario.cost, scenario.engine
+    return KernelChoice(
+        cost.all_reduce, cost.fp8_decode == "tuned", engine.moe_backend, engine.linear_backend, engine.pass_config
+    )
 
 
 def build_step_cost(scenario: "Scenario") -> StepCost:
@@ -79,6 +100,7 @@ def _speculative_cost(
         measured=cost_level(scenario) == "kernels",
         eager=engine.enforce_eager,
         experts=scenario.cluster.expert_parallel if drafter.is_moe else None,
+        kernels=_kernels(scenario),
     )
     forward = Forward(drafter_shape(spec, layers.shape, drafter.hidden_size), layers.device, layers.launch)
     return SpeculativeCost(
@@ -176,9 +198,9 @@ def _not_measured(scenario: "Scenario") -> list[str]:
     return [what for each in models for what in tables.missing(each, ranks, frozenset(gpu.peak_flops))]
 
 
-def _tables(gpu: GpuSpec) -> Tables | None:
+def _tables(gpu: GpuSpec, kernels: KernelChoice = NEWEST) -> Tables | None:
     try:
-        return tables_of(gpu)
+        return tables_of(gpu, tuned_fp8_decode=kernels.tuned_fp8_decode)
     except ValueError as error:
         raise ScenarioError(f"cluster.gpu: {error}") from None
 
@@ -201,10 +223,8 @@ def modelled_step_cost(scenario: "Scenario") -> ModelledStepCost:
             sampling=LogitWork(sorts=scenario.cost.sampling == "top_p", penalizes=scenario.cost.penalties),
             eager=engine.enforce_eager,
             experts=scenario.cluster.expert_parallel,
-            moe_backend=engine.moe_backend,
             routing_skew=scenario.cost.routing_skew,
-            passes=engine.pass_config,
-            linear_backend=engine.linear_backend,
+            kernels=_kernels(scenario),
         ),
         graph_policy(mode, engine.cuda_graph.capture_sizes, engine.max_num_seqs),
         host_ticks(scenario.cost.host, asynchronous=engine.async_scheduling),
@@ -220,10 +240,8 @@ def build_forward(
     sampling: LogitWork = GREEDY,
     eager: bool = False,
     experts: ExpertParallelSpec | None = None,
-    moe_backend: str = "auto",
     routing_skew: float = 0.0,
-    passes: PassSpec | None = None,
-    linear_backend: str = "auto",
+    kernels: KernelChoice = NEWEST,
 ) -> Forward:
     """Forward pass of a model on one of `tensor_parallel` GPUs, from the kernels that were `measured` on it or from its
     efficiencies; compiled, or `eager`.
@@ -232,13 +250,15 @@ def build_forward(
         ScenarioError: a number format has no path on this GPU, or what `moe_backend` takes there is not known.
     """
     launch = launch_ticks(gpu.launch, eager=eager)
-    tables = _tables(gpu) if measured else None
+    tables = _tables(gpu, kernels) if measured else None
     try:
-        shared = sharding(gpu, tensor_parallel, tables, model.weight_dtype, experts)._replace(
+        shared = sharding(
+            gpu, tensor_parallel, tables, model.weight_dtype, experts, kernel=kernels.all_reduce
+        )._replace(
             skew=routing_skew,
-            expert_kernel=_expert_kernel(model, gpu, moe_backend),
-            fusions=_fusions(passes or PassSpec(), gpu, tensor_parallel),
-            backend=BACKENDS[linear_backend],
+            expert_kernel=_expert_kernel(model, gpu, kernels.moe_backend),
+            fusions=_fusions(kernels.passes, gpu, tensor_parallel),
+            backend=BACKENDS[kernels.linear_backend],
         )
         shape = forward_shape(model, shared, sampling)
         return Forward(shape, Device.of(gpu, tables, cold=True), launch)
@@ -294,9 +314,11 @@ def sharding(
     tables: Tables | None = None,
     expert_dtype: str = "bf16",
     experts: ExpertParallelSpec | None = None,
+    *,
+    kernel: AllReduceKernel = "flashinfer",
 ) -> Sharding:
-    """How `ranks` GPUs share the model. Where no all-reduce was measured among so many, the link's bandwidth holds;
-    a profile that states links of its own, or all-reduces over them, is taken at its word.
+    """How `ranks` GPUs share the model; `kernel` sums their results. Where no all-reduce was measured among so many, a
+    link's bandwidth holds; a profile that states links of its own, or all-reduces over them, is taken at its word.
     """
     computes = frozenset(gpu.peak_flops)
     fused = tables is not None and tables.has_experts(expert_dtype)
@@ -308,7 +330,7 @@ def sharding(
     spec = links.all_reduce.get(gpus) or AllReduceSpec(
         times={1: gpu.efficiency.kernel_floor}, bus_bandwidth=links.bandwidth
     )
-    times = tables.all_reduce(gpus) if tables is not None and tables.same_links else None
+    times = tables.all_reduce(gpus, kernel) if tables is not None and tables.same_links else None
     if times is not None:
         spec = AllReduceSpec(times=times, bus_bandwidth=spec.bus_bandwidth)
     if peers > 1 and experts is not None:

@@ -20,6 +20,7 @@ from simserve.spec.catalogue import find_gpu
 from simserve.spec.dtypes import bytes_per_element
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.model import ModelSpec
+from simserve.spec.run import AllReduceKernel
 
 _GEMM_FORMATS = {
     ("bf16", "bf16"): "bf16",
@@ -39,6 +40,14 @@ _EXPERT_FORMATS = {
     "fp8_block": ("fp8_block",),
 }
 """Weights of experts -> measured formats, the faster kernel first."""
+
+
+ALL_REDUCES: dict[AllReduceKernel, str] = {
+    "flashinfer": "all_reduce",
+    "symm_mem": "symm_mem_all_reduce",
+    "custom": "custom_all_reduce",
+}
+"""Kernel -> its rows. Where only one version was measured, its kernel stands for all."""
 
 
 class Rates(NamedTuple):
@@ -69,12 +78,21 @@ class Rates(NamedTuple):
 class Tables:
     """Tables of one `card`, read for a `gpu` that is the same or differs from it in its rates."""
 
-    def __init__(self, folder: Path, card: GpuSpec, gpu: GpuSpec, *, same_links: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        card: GpuSpec,
+        gpu: GpuSpec,
+        *,
+        same_links: bool = True,
+        tuned_fp8_decode: bool = True,
+    ) -> None:
         self.card = card
         self._folder = folder
         self._measured, self._own = Rates.of(card), Rates.of(gpu)
         self.same_links = same_links
         """Whether the card has the links over which collectives were measured."""
+        self._decode_formats = {"fp16": "bf16"} | ({} if tuned_fp8_decode else {"fp8": "bf16"})
         self._tables = _read_folder(folder)
         self._gemms: dict[str, GemmTable] = {}
         self._curves: dict[object, RowCurve] = {}
@@ -132,7 +150,8 @@ class Tables:
 
     def decode(self, heads: AttentionHeads, *, cold: bool = False) -> DecodeTable | None:
         """Decode attention; None where the format of the KV cache was not measured."""
-        table = self._attention("decode_attention", heads.kv_dtype, self._measured.bandwidth / self._own.bandwidth)
+        dtype = self._decode_formats.get(heads.kv_dtype, heads.kv_dtype)
+        table = self._attention("decode_attention", dtype, self._measured.bandwidth / self._own.bandwidth)
         return DecodeTable(table, heads, cold=cold) if table.rows else None
 
     def prefill(self, heads: AttentionHeads) -> PrefillTable | None:
@@ -155,11 +174,15 @@ class Tables:
         """The same, read for the card itself."""
         return Tables(self._folder, self.card, self.card)
 
-    def all_reduce(self, ranks: int) -> dict[int, float] | None:
-        """Bytes -> seconds of an all-reduce; None where it was not measured among so many."""
+    def all_reduce(self, ranks: int, kernel: AllReduceKernel = "flashinfer") -> dict[int, float] | None:
+        """Bytes -> seconds of an all-reduce by that kernel, where it was measured apart; None where none was measured
+        among so many.
+        """
         table = self._tables.get("collectives")
-        row = table.rows.get(("all_reduce", str(ranks))) if table else None
-        if table is None or row is None:
+        if table is None:
+            return None
+        row = table.rows.get((ALL_REDUCES[kernel], str(ranks)), table.rows.get(("all_reduce", str(ranks))))
+        if row is None:
             return None
         known = ~np.isnan(row)
         times = rising(row[known]).tolist()
@@ -190,12 +213,20 @@ def _read_folder(folder: Path) -> dict[str, Table]:
     return {path.stem: read_table(path) for path in sorted(folder.glob("*.csv"))}
 
 
-def tables_of(gpu: GpuSpec) -> Tables | None:
-    """Tables of a card; None where it has none."""
+def tables_of(gpu: GpuSpec, *, tuned_fp8_decode: bool = True) -> Tables | None:
+    """Tables of a card; None where it has none. Without `tuned_fp8_decode` FlashAttention 3 decodes over FP8 KV no
+    faster than over BF16.
+    """
     if gpu.tables is None:
         return None
     profile = resources.find("hardware_profiles", f"{gpu.tables}/profile.yaml")
     if profile is None:
         raise ValueError(f"tables: no profile {gpu.tables!r} whose tables these could be")
     card = find_gpu(gpu.tables)
-    return Tables(profile.parent, card, gpu, same_links=gpu.interconnect == card.interconnect)
+    return Tables(
+        profile.parent,
+        card,
+        gpu,
+        same_links=gpu.interconnect == card.interconnect,
+        tuned_fp8_decode=tuned_fp8_decode or gpu.architecture != "sm_90",
+    )

@@ -8,6 +8,13 @@ from simserve.spec.hardware import HostSpec
 from simserve.spec.quantities import Number, PositiveSeconds, Seconds
 from simserve.spec.strict import Strict
 
+AllReduceKernel = Literal["flashinfer", "symm_mem", "custom"]
+"""What vLLM sums the results of the GPUs of a node with, by its own names. FlashInfer's kernels are the default from
+0.31 on (VLLM_ALLREDUCE_USE_FLASHINFER). Before, its custom kernel did: `symm_mem` leaves large messages to PyTorch's
+symmetric memory, as from 0.11 on (VLLM_ALLREDUCE_USE_SYMM_MEM); `custom` sums them in two shots, as earlier versions
+do.
+"""
+
 
 class CostSpec(Strict):
     """Where the time of a step comes from."""
@@ -24,6 +31,11 @@ class CostSpec(Strict):
     routing_skew: Annotated[Number, Field(ge=0, le=2)] = 0.0
     """How unevenly tokens choose the experts of a mixture: the popularity of the r-th falls as r to the power of minus
     this. 0 is an even choice, which touches more experts in a small batch than real routers do."""
+    all_reduce: AllReduceKernel = "flashinfer"
+    """Kernel of all-reduces, where those of several were measured (H100, H200)."""
+    fp8_decode: Literal["tuned", "untuned"] = "tuned"
+    """Tiles of decode attention over an FP8 KV cache on Hopper. `untuned`: FlashAttention 3 as it came with vLLM up to
+    0.11.0, where decoding over FP8 was no faster than over BF16 (vllm-project/flash-attention, pull request 96)."""
     host: HostSpec
     """CPU time of engine and front end: the profile's, except what the scenario states here."""
 

@@ -21,12 +21,18 @@ class Stack(Strict):
     """Prefixes of the version."""
     sources: tuple[str, ...] = ()
     """Parts of the source's name; empty is any source."""
+    gpus: tuple[str, ...] = ()
+    """Prefixes of the GPU's name; empty is any GPU."""
+    unread: tuple[str, ...] = ()
+    """Columns in which rows quote a launch script that the server did not read: it has the defaults of its version."""
     engine: dict[str, Any] = Field(default_factory=dict)
     """Settings that a row takes if it does not state them."""
     moe_backend: dict[str, str] = Field(default_factory=dict)
     """GPU family -> kernels for experts in mxfp4 that the launch script asks for."""
     routing_skew: float = 0.0
     """How unevenly the load generator's tokens choose experts, see `CostSpec`."""
+    cost: dict[str, Any] = Field(default_factory=dict)
+    """Kernels of that version, with the keys of `CostSpec`."""
     largest_graph: int | None = None
     """Captured CUDA graphs go up to this many tokens, where the launch script says so."""
     graph_mode: dict[str, str] = Field(default_factory=dict)
@@ -40,10 +46,11 @@ class Stack(Strict):
     parallelism."""
     fitted_to: str = ""
 
-    def matches(self, version: str, source: str) -> bool:
-        """Whether a row of that version and source ran on this stack."""
+    def matches(self, version: str, source: str, gpu: str) -> bool:
+        """Whether a row of that version, source and GPU ran on this stack."""
         of_source = not self.sources or any(part in source for part in self.sources)
-        return of_source and version.startswith(self.versions)
+        of_gpu = not self.gpus or gpu.lower().startswith(self.gpus)
+        return of_source and of_gpu and version.startswith(self.versions)
 
     def flags_of(self, gpu: str, ranks: int) -> dict[str, Any]:
         """Settings of `engine` that only that GPU gets, under tensor parallelism over `ranks`."""
@@ -74,9 +81,9 @@ def stacks() -> tuple[Stack, ...]:
     return tuple(Stack.model_validate(each) for each in _document()["stacks"])
 
 
-def stack_of(version: str, source: str) -> Stack:
+def stack_of(version: str, source: str, gpu: str = "") -> Stack:
     """The stack of a row."""
-    return next(stack for stack in stacks() if stack.matches(version, source))
+    return next(stack for stack in stacks() if stack.matches(version, source, gpu))
 
 
 def samples_top_p(source: str, model: str) -> bool:

@@ -40,7 +40,8 @@ class FrontEndEstimate(NamedTuple):
 
 def constant_of(run: MeasuredRun) -> Constant:
     """The version and family whose front end a row has."""
-    return stack_of(run.text("engine_version"), run.text("source")).name, family(run.text("gpu").lower())
+    gpu = run.text("gpu").lower()
+    return stack_of(run.text("engine_version"), run.text("source"), gpu).name, family(gpu)
 
 
 def group_of(run: MeasuredRun) -> tuple[str, str, str]:

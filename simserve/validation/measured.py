@@ -7,8 +7,8 @@ names of the columns say.
 import csv
 import gzip
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,10 @@ class MeasuredRun:
         """Cell as a whole number."""
         value = self.number(column)
         return None if value is None else round(value)
+
+    def without(self, columns: Collection[str]) -> "MeasuredRun":
+        """The row with those cells empty."""
+        return replace(self, cells={**self.cells, **dict.fromkeys(columns, "")}) if columns else self
 
     def numbers_in(self, column: str) -> list[float]:
         """All numbers that a cell mentions."""

@@ -62,8 +62,9 @@ def scenario_of_row(run: MeasuredRun, seed: int = 0, host: Mapping[str, float] |
         ScenarioError: the deployment cannot exist.
     """
     _refuse(run)
-    stack = stack_of(run.text("engine_version"), run.text("source"))
-    assumed: list[str] = []
+    stack = stack_of(run.text("engine_version"), run.text("source"), run.text("gpu"))
+    assumed: list[str] = [f"{column} of vLLM's defaults ({stack.name})" for column in stack.unread]
+    quoted, run = run, run.without(stack.unread)
     recording = _recording(run) if run.text("arrival_process").startswith("trace") else None
     workload, warmup_time, warmup = _workload(run, assumed) if recording is None else (_ANY_WORKLOAD, 0.0, 0)
     data: dict[str, Any] = {
@@ -81,18 +82,18 @@ def scenario_of_row(run: MeasuredRun, seed: int = 0, host: Mapping[str, float] |
             data["engine"]["num_gpu_blocks"] = int(blocks)
         if meta.get("engine_kwargs", {}).get("enable_expert_parallel"):
             _share_experts(data["cluster"], assumed)
-    data["cost"] = {"host": {**stack.host_of(run.text("gpu").lower(), run.count("tp") or 1), **(host or {})}}
+    times = {**stack.host_of(run.text("gpu").lower(), run.count("tp") or 1), **(host or {})}
+    data["cost"] = {**stack.cost, "routing_skew": stack.routing_skew, "host": times}
     backend = stack.moe_backend.get(family(run.text("gpu").lower()))
     if backend and data["model"]["config"].startswith("gpt-oss"):
         data["engine"]["moe_backend"] = backend
-    data["cost"]["routing_skew"] = stack.routing_skew
     if samples_top_p(run.text("source"), data["model"]["config"]):
         data["cost"]["sampling"] = "top_p"
     if penalizes(run.text("source"), data["model"]["config"], run.text("model")):
         data["cost"]["penalties"] = True
     scenario = build_scenario(Document(data, {(): Place(f"row {run.name}")}))
     hits = "shared_prefix" in workload and scenario.engine.enable_prefix_caching
-    return RowScenario(run, scenario, tuple(assumed), hits, warmup, recording)
+    return RowScenario(quoted, scenario, tuple(assumed), hits, warmup, recording)
 
 
 def _recording(run: MeasuredRun) -> Recording:
