@@ -130,6 +130,7 @@ def refuse(scenario: Scenario) -> None:
         "engine.max_num_queued_*: the live engine takes all requests in": (
             engine.max_num_queued_reqs is not None or engine.max_num_queued_tokens is not None
         ),
+        "cost.host.front_end_busy: all requests are read at once": scenario.cost.host.front_end_busy > 0,
         "workload.client: clients wait for their answers": (
             workload.client is not None or any(each.client is not None for each in workload.classes)
         ),

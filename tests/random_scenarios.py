@@ -136,6 +136,7 @@ def costs() -> st.SearchStrategy[Section]:
     slow = {"per_step": 0.02, "per_sequence": 0.0001, "update": 0.005}
     door = {"front_end_per_request": 0.002, "front_end_per_token": 0.00001, "delivery": 0.001}
     no_door = dict.fromkeys(door, 0)
+    queue = {"front_end_busy": 0.003}
     return st.sampled_from(
         [
             {},
@@ -146,5 +147,7 @@ def costs() -> st.SearchStrategy[Section]:
             {"constant_step": 0.001, "host": no_door},
             {"constant_step": 0.01, "host": no_door},
             {"constant_step": 0.01, "host": door},
+            {"constant_step": 0.01, "host": door | queue},
+            {"host": queue},
         ]
     )

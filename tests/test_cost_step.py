@@ -367,9 +367,9 @@ def test_cost_level_that_is_not_there_is_refused() -> None:
 
 
 def test_front_end_is_the_hosts() -> None:
-    host = "{front_end_per_request: 2 ms, front_end_per_token: 3 us, delivery: 4 ms}"
+    host = "{front_end_per_request: 2 ms, front_end_per_token: 3 us, delivery: 4 ms, front_end_busy: 5 ms}"
     front = front_end(scenario("llama-3.1-8b", "h100-sxm-80gb", f"cost.host={host}"))
-    assert front == (to_ticks(0.002), to_ticks(3e-6), to_ticks(0.004))
+    assert front == (to_ticks(0.002), to_ticks(3e-6), to_ticks(0.004), to_ticks(0.005))
 
 
 @given(

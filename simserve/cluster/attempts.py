@@ -104,7 +104,7 @@ def attempt_columns(
     status = np.array(log.statuses, dtype=np.int8)[order]
     end = np.where(ended == NEVER, np.nan, to_seconds(ended))
     columns["status"] = status
-    columns["engine_arrival"] = np.where(reached == NEVER, np.nan, columns["engine_arrival"])
+    columns["engine_arrival"] = np.where(reached == NEVER, np.nan, to_seconds(reached))
     columns["finish"] = np.where(status == COMPLETED, columns["finish"], np.nan)
     left_before = (status != COMPLETED) & (columns["first_token"] > end)
     columns["first_token"] = np.where(left_before, np.nan, columns["first_token"])

@@ -1,7 +1,8 @@
 """Who sends requests, and when: traffic that comes by the clock, and traffic that waits for answers.
 
 A client's clock is the engine's plus the front end: a request reaches the engine some time after it was sent, and a
-token its client some time after the engine knew it.
+token its client some time after the engine knew it. Where API servers are busy with each request, it waits for them
+first.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -10,8 +11,9 @@ import numpy as np
 from simpy import Environment, Event
 
 from simserve.cluster.cluster import Arrival, Cluster
+from simserve.cluster.door import ApiServer, Door
 from simserve.cost import FrontEnd
-from simserve.engine.instant import ARRIVAL, USER, Due
+from simserve.engine.instant import ARRIVAL, SEND, USER, Due
 from simserve.engine.request import Request
 from simserve.workload.columns import IntArray, Workload
 
@@ -33,6 +35,11 @@ class OpenLoop:
         self._reaches_engine = workload.arrival + front_end_delay(front_end, workload)
         env.process(self._send())
 
+    def delays(self) -> IntArray:
+        """Ticks that each request took to reach the engine."""
+        delays: IntArray = self._reaches_engine - self.arrival
+        return delays
+
     def _send(self) -> Generator[Event, None, None]:
         env, submit = self._env, self._cluster.submit
         for at, arrival in self._arrivals():
@@ -51,14 +58,16 @@ class OpenLoop:
 
 
 class Responsive:
-    """Requests some of which wait for the answer to another one: users in a closed loop, and chats.
+    """Requests that wait: for the answer to another one, users in a closed loop and chats, or for an API server.
 
     In a closed loop each of `users` sends its next request `think` after its last answer; whoever is ready takes the
     next row of the workload. The next turn of a chat comes `think` after the answer to its parent. Users that are ready
     and requests that reach the engine at the same tick are taken in the order of their numbers.
     """
 
-    def __init__(self, env: Environment, workload: Workload, front_end: FrontEnd, cluster: Cluster) -> None:
+    def __init__(
+        self, env: Environment, workload: Workload, front_end: FrontEnd, cluster: Cluster, num_api_servers: int = 1
+    ) -> None:
         self.arrival = workload.arrival.copy()
         self.progress: Progress | None = None
         self._env = env
@@ -67,6 +76,12 @@ class Responsive:
         self._delivery = front_end.delivery
         self._columns = _memory(*_columns(workload))
         self._delay, self._think = _memory(front_end_delay(front_end, workload), workload.think)
+        self._read_after: IntArray | None = None
+        """Ticks that an API server took to read each request, others included; -1: it has not, yet."""
+        self._door: Door | None = None
+        if front_end.busy:
+            self._read_after = np.full(self._size, -1, dtype=np.int64)
+            self._door = Door([ApiServer(env, front_end.busy, self._read) for _ in range(num_api_servers)])
         self._next_turn = _next_turns(workload)
         self._user: dict[int, int] = {}
         self._next_row = self._num_answered = 0
@@ -74,9 +89,19 @@ class Responsive:
             self._ready(user, 0)
         env.process(self._send_by_the_clock())
 
+    def delays(self) -> IntArray:
+        """Ticks that each request took to reach the engine, once it was sent; -1: no API server read it."""
+        delays: IntArray = np.asarray(self._delay)
+        return delays if self._read_after is None else np.where(self._read_after < 0, -1, self._read_after + delays)
+
     def _send_by_the_clock(self) -> Generator[Event, None, None]:
         """Those rows whose arrival is known, such as the first turns of chats."""
         rows = np.flatnonzero(self.arrival >= 0)
+        if self._door is not None:
+            for at, row in zip(self.arrival[rows].tolist(), rows.tolist(), strict=True):
+                yield Due(self._env, at, SEND + row)
+                self._door.enter(row)
+            return
         reaches_engine = self.arrival[rows] + np.asarray(self._delay)[rows]
         order = np.lexsort((rows, reaches_engine))
         for at, row in zip(reaches_engine[order].tolist(), rows[order].tolist(), strict=True):
@@ -112,7 +137,21 @@ class Responsive:
 
     def _send(self, row: int, at: int) -> None:
         self.arrival[row] = at
-        at_tick(self._env, at + self._delay[row], ARRIVAL + row, self._arrive, row)
+        if self._door is None:
+            at_tick(self._env, at + self._delay[row], ARRIVAL + row, self._arrive, row)
+        else:
+            at_tick(self._env, at, SEND + row, self._enter, row)
+
+    def _enter(self, event: Event) -> None:
+        assert self._door is not None
+        self._door.enter(number_of(event))
+
+    def _read(self, name: int, at: int) -> None:
+        """An API server will have read a request, or an attempt at one, at tick `at`."""
+        assert self._read_after is not None
+        row = name % self._size
+        self._read_after[row] = at - self.arrival[row]
+        at_tick(self._env, at + self._delay[row], ARRIVAL + row, self._arrive, name)
 
     def _arrive(self, event: Event) -> None:
         self._reach_engine(number_of(event))
@@ -140,7 +179,7 @@ def at_tick(env: Environment, at: int, priority: int, then: Callable[[Event], No
 
 
 def front_end_delay(front_end: FrontEnd, workload: Workload) -> IntArray:
-    """Ticks from the client's sending of each request to the engine's seeing it."""
+    """Ticks from the client's sending of each request to the engine's seeing it, where it waits for no API server."""
     return front_end.per_request + front_end.per_input_token * workload.input_len
 
 

@@ -68,6 +68,7 @@ class Impatient(Responsive):
         *,
         patience: Sequence[Patience],
         jitter_key: int,
+        num_api_servers: int = 1,
     ) -> None:
         self.log = AttemptLog(len(workload))
         self._patience = patience
@@ -81,7 +82,7 @@ class Impatient(Responsive):
         cluster.placed = {}
         for replica in cluster.replicas:
             replica.keeps_first_tokens = True
-        super().__init__(env, workload, front_end, cluster)
+        super().__init__(env, workload, front_end, cluster, num_api_servers)
 
     # -- an attempt is sent --------------------------------------------------------------------------------------------
 
@@ -106,9 +107,12 @@ class Impatient(Responsive):
         for limit in patience[:2]:
             if limit is not None:
                 self._deadlines[limit].add(index, now)
-        at_tick(self._env, now + self._delay[row], ARRIVAL + row, self._reach, name)
+        if self._door is None:
+            at_tick(self._env, now + self._delay[row], ARRIVAL + row, self._arrive, name)
+        else:
+            self._door.enter(name)
 
-    def _reach(self, event: Event) -> None:
+    def _arrive(self, event: Event) -> None:
         name = number_of(event)
         index = self._live.get(name)
         if index is None:

@@ -81,8 +81,8 @@ def gap_columns(
 
 
 class Sent(NamedTuple):
-    """What the clients did, in ticks: when each request was sent (-1: never), how long it took to reach the engine, and
-    how long tokens take back.
+    """What the clients did, in ticks: when each request was sent (-1: never), how long it took to reach the engine (-1:
+    it did not), and how long tokens take back.
     """
 
     at: IntArray
@@ -132,7 +132,7 @@ def request_columns(
         "session": workload.session,
         "turn": workload.turn,
         "arrival": np.where(was_sent, to_seconds(sent.at), np.nan),
-        "engine_arrival": np.where(was_sent, to_seconds(sent.at + sent.delays), np.nan),
+        "engine_arrival": np.where(was_sent & (sent.delays >= 0), to_seconds(sent.at + sent.delays), np.nan),
         "input_len": workload.input_len,
     }
 

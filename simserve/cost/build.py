@@ -33,11 +33,14 @@ if TYPE_CHECKING:
 
 
 class FrontEnd(NamedTuple):
-    """Ticks that the API server adds: before the engine sees a request, and before the client sees a token."""
+    """Ticks that the API server adds: before the engine sees a request, and before the client sees a token; and how
+    long it works on a request, with nothing done for others.
+    """
 
     per_request: int
     per_input_token: int
     delivery: int
+    busy: int = 0
 
 
 class KernelChoice(NamedTuple):
@@ -359,7 +362,8 @@ def host_ticks(host: HostSpec, *, asynchronous: bool) -> HostTicks:
 
 def front_end(scenario: "Scenario") -> FrontEnd:
     """Front end of one replica: a request reaches the engine `per_request` + `per_input_token` x prompt tokens after
-    it was sent, every token reaches the client `delivery` after the engine knew it.
+    an API server has read it, every token reaches the client `delivery` after the engine knew it.
     """
     host = scenario.cost.host
-    return FrontEnd(to_ticks(host.front_end_per_request), to_ticks(host.front_end_per_token), to_ticks(host.delivery))
+    times = host.front_end_per_request, host.front_end_per_token, host.delivery, host.front_end_busy
+    return FrontEnd(*(to_ticks(time) for time in times))

@@ -31,6 +31,11 @@ GIVE_UP: Final = 1 << 61
 does about it reaches the engines a tick later at the earliest.
 """
 
+ROUND: Final = 1 << 62
+"""An API server takes up all requests that are there: last of all, since an engine that has slept through a run of
+steps tells only now of answers that end at this tick, whose clients may send again at once.
+"""
+
 
 class Clock(Environment):
     """A SimPy environment whose time is whole ticks (`simserve.spec.ticks`)."""

@@ -7,7 +7,7 @@ import numpy as np
 from simserve.cluster import records
 from simserve.cluster.admission import open_the_door
 from simserve.cluster.attempts import attempt_columns, of_attempts, place_of_attempts
-from simserve.cluster.clients import OpenLoop, Responsive, front_end_delay
+from simserve.cluster.clients import OpenLoop, Responsive
 from simserve.cluster.cluster import Cluster
 from simserve.cluster.impatient import Impatient, Patience, patience_of_classes
 from simserve.cluster.prompts import Prompts
@@ -42,12 +42,12 @@ class Simulation:
         self.front_end = front_end(scenario)
         self.clock = Clock()
         patience = patience_of_classes(scenario.workload)
-        waits_for_answers = bool(patience) or workload.users > 0 or bool((workload.arrival < 0).any())
-        listener = self._answered if waits_for_answers else None
+        waits = bool(patience) or workload.users > 0 or bool((workload.arrival < 0).any()) or self.front_end.busy > 0
+        listener = self._answered if waits else None
         self.replicas = self._fleet(listener)
         self.cluster = self._cluster(listener)
         open_the_door(self.cluster, scenario)
-        self.clients = self._clients(patience, waits_for_answers)
+        self.clients = self._clients(patience, waits)
         for replica in self.replicas:
             equip(replica, scenario, self.ledger)
 
@@ -69,13 +69,15 @@ class Simulation:
         router = ROUTERS[self.scenario.cluster.router](self.replicas, random_stream(self.scenario.seed, "router"))
         return Cluster(self.replicas, router, self._prompts(), self.scenario.engine.max_model_len)
 
-    def _clients(self, patience: Sequence[Patience], wait_for_answers: bool) -> Responsive | OpenLoop:
-        """Who sends the requests."""
+    def _clients(self, patience: Sequence[Patience], waits: bool) -> Responsive | OpenLoop:
+        """Who sends the requests; `waits`: some of them for an answer, or for an API server."""
         common = self.clock, self.workload, self.front_end, self.cluster
+        cluster = self.scenario.cluster
+        num_api_servers = cluster.api_servers or cluster.replicas
         if patience:
             jitter_key = int(random_stream(self.scenario.seed, "backoff").integers(1 << 62))
-            return Impatient(*common, patience=patience, jitter_key=jitter_key)
-        return Responsive(*common) if wait_for_answers else OpenLoop(*common)
+            return Impatient(*common, patience=patience, jitter_key=jitter_key, num_api_servers=num_api_servers)
+        return Responsive(*common, num_api_servers) if waits else OpenLoop(*common)
 
     def _prompts(self) -> Prompts | None:
         """Where prompts hang in the prefix trie; None where nothing is shared or nothing is cached."""
@@ -105,9 +107,7 @@ class Simulation:
 
     def _result(self, horizon: int) -> Result:
         at = self.clients.arrival
-        sent = records.Sent(
-            np.where(at < horizon, at, -1), front_end_delay(self.front_end, self.workload), self.front_end.delivery
-        )
+        sent = records.Sent(np.where(at < horizon, at, -1), self.clients.delays(), self.front_end.delivery)
         requests = self._requests(sent)
         attempts: records.Columns = {}
         gaps = records.gap_columns(self.replicas, requests.get("prefill_replica"), self._row_of())

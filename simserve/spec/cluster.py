@@ -30,6 +30,9 @@ class ClusterSpec(Strict):
     expert_parallel: ExpertParallelSpec | None = None
     """How the experts of a mixture are spread; `true` takes the defaults, null cuts each of them over all GPUs."""
     router: Literal["round_robin", "random", "least_requests"] = "round_robin"
+    api_servers: PositiveCount | None = None
+    """Processes before the engines that take requests (`--api-server-count`), busy for `cost.host.front_end_busy` with
+    each; null: one for each replica."""
     rate_limit: RateLimitSpec | None = None
     price_per_gpu_hour: Dollars | None = None
     pools: PoolsSpec | None = None

@@ -26,6 +26,8 @@ def problems(
     """Every contradiction between model, fleet, engine, costs and run."""
     found = list(_problems_of_engine(model, cluster, engine, cost, run))
     yield from found
+    if cluster.api_servers is not None and not cost.host.front_end_busy:
+        yield "cluster.api_servers", "would be ignored: without cost.host.front_end_busy no request waits for them"
     yield from _pools(cluster, run)
     if cluster.pools is not None:
         for name in POOLS:

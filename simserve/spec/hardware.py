@@ -145,6 +145,10 @@ class HostSpec(Strict):
     """The tokeniser's share per prompt token."""
     delivery: Seconds
     """From the engine's output to the client's receipt of a token."""
+    front_end_busy: Seconds = 0.0
+    """Work of an API server's one thread for each request, during which it does nothing for others: they wait. It comes
+    before the times above, which do not queue. 0: requests do not wait for each other.
+    """
 
 
 class GpuSpec(Strict):

@@ -25,7 +25,7 @@ from simserve.workload.traces import CountedBy
 
 FloatArray = NDArray[np.float64]
 LATENCIES = ("ttft", "tpot", "e2e")
-_NO_FRONT_END = ("front_end_per_request", "front_end_per_token", "delivery")
+_NO_FRONT_END = ("front_end_per_request", "front_end_per_token", "delivery", "front_end_busy")
 
 
 @dataclass(frozen=True)
