@@ -46,6 +46,11 @@ _ALL_REDUCES = {
 }
 """Kernel of a source -> operation in the table. `vllm_graph` is that of the newest version."""
 
+_NCCL_FROM = 2**24
+"""Bytes from which NCCL stands in for vLLM's all-reduce, where it is faster."""
+
+_OTHERS = ("all_gather", "reduce_scatter", "alltoall")
+
 _LEAST_MORE = 0.05
 """All further prompts together add at least this share of the time of one alone."""
 
@@ -227,27 +232,29 @@ def _touched_by_chance(row: Mapping[int, float], top_k: int, experts: int) -> di
 
 
 def collectives(rows: Iterable[Row]) -> Rows:
-    """All-reduce by bytes: vLLM's own kernel in a CUDA graph, from 16 MiB NCCL where it is faster; likewise the kernels
-    of its earlier versions, where the source holds them.
+    """By bytes. All-reduce: vLLM's own kernel in a CUDA graph, from 16 MiB NCCL where it is faster; and the kernels
+    of its earlier versions, where the source holds them. The others are NCCL's, by the bytes of the whole.
 
     A message that took far longer than both the next smaller and the next larger one was disturbed, and is left out.
     """
-    kept = [r for r in rows if r["op"] == "all_reduce"]
-    nccl = {ranks: row for (_, ranks), row in _by_message(kept, "nccl", "nccl").items()}
-    own = {key: row for kernel, name in _ALL_REDUCES.items() for key, row in _by_message(kept, kernel, name).items()}
-    return {
-        (name, ranks): {
-            size: min(time, nccl.get(ranks, {}).get(size, time)) if size >= 2**24 else time
-            for size, time in _undisturbed(row).items()
-            if 1024 <= size <= 2**29
-        }
-        for (name, ranks), row in own.items()
-    }
+    rows = list(rows)
+    nccl = {ranks: row for (_, ranks), row in _by_message(rows, "all_reduce", "nccl", "nccl").items()}
+    table: Rows = {}
+    for kernel, name in _ALL_REDUCES.items():
+        for (_, ranks), row in _by_message(rows, "all_reduce", kernel, name).items():
+            faster = {size: time for size, time in nccl.get(ranks, {}).items() if size >= _NCCL_FROM}
+            table[name, ranks] = {size: min(time, faster.get(size, time)) for size, time in _undisturbed(row).items()}
+    for operation in _OTHERS:
+        found = _by_message(rows, operation, "nccl", operation)
+        table |= {key: _undisturbed(row) for key, row in found.items()}
+    return {key: {size: time for size, time in row.items() if 1024 <= size <= 2**29} for key, row in table.items()}
 
 
-def _by_message(rows: Iterable[Row], kernel: str, name: str) -> Rows:
+def _by_message(rows: Iterable[Row], operation: str, kernel: str, name: str) -> Rows:
     return collected(
-        ((name, r["num_gpus"]), int(r["message_bytes"]), float(r["time_us"])) for r in rows if r["kernel"] == kernel
+        ((name, r["num_gpus"]), int(r["message_bytes"]), float(r["time_us"]))
+        for r in rows
+        if (r["op"], r["kernel"]) == (operation, kernel)
     )
 
 

@@ -22,12 +22,12 @@ import numpy as np
 from calibration import distil
 from simserve.cost.attention import AttentionTime, layer_of
 from simserve.cost.attention_tables import AttentionHeads
-from simserve.cost.collectives import all_reduce
+from simserve.cost.collectives import half_of
 from simserve.cost.device import Device
 from simserve.cost.gemm_table import ExpertsShape
 from simserve.cost.mixed_attention import attention_time
-from simserve.cost.tables import ALL_REDUCES, Tables
-from simserve.spec.hardware import AllReduceSpec, GpuSpec
+from simserve.cost.tables import Tables
+from simserve.spec.hardware import GpuSpec
 from simserve.spec.ticks import to_seconds
 
 FOLDS = 10
@@ -154,14 +154,13 @@ def _ask_experts(tables: Tables, key: distil.Key, size: int) -> float | None:
     return None if curve is None else curve(np.array([float(size)])).item()
 
 
-def _ask_all_reduce(tables: Tables, key: distil.Key, size: int) -> float | None:
-    """Between the measured messages: beyond them a profile's bandwidth goes on, not its table."""
+def _ask_collective(tables: Tables, key: distil.Key, size: int) -> float | None:
+    """Between the measured messages: beyond them a rate goes on, not the table."""
     ranks = int(key[1])
-    kernel = next(kernel for kernel, operation in ALL_REDUCES.items() if operation == key[0])
-    times = tables.all_reduce(ranks, kernel) or {}
+    times = tables.collective(key[0], ranks) or {}
     if not times or not min(times) <= size <= max(times):
         return None
-    return all_reduce(AllReduceSpec(times=times, bus_bandwidth=1.0), ranks)(np.array([float(size)])).item()
+    return half_of(times, ranks)(np.array([float(size)])).item()
 
 
 def _ask_mixed(tables: Tables, key: distil.Key, size: int) -> float:
@@ -180,7 +179,7 @@ _ASK: dict[str, Ask] = {
     "gemm": _ask_gemm,
     "mixed_attention": _ask_mixed,
     "moe": _ask_experts,
-    "collectives": _ask_all_reduce,
+    "collectives": _ask_collective,
 }
 
 

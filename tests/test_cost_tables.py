@@ -15,6 +15,8 @@ from calibration.held_out import ask_points
 from simserve.cost import build_step_cost, cost_level
 from simserve.cost.attention import AttentionTime, layer_of
 from simserve.cost.attention_tables import AttentionHeads
+from simserve.cost.build import sharding
+from simserve.cost.collectives import half_of
 from simserve.cost.curve import FloatArray
 from simserve.cost.device import Device
 from simserve.cost.gemm_table import ExpertsShape, GemmTable
@@ -24,6 +26,7 @@ from simserve.cost.tables import Tables, tables_of
 from simserve.spec import resources
 from simserve.spec.catalogue import find_gpu, profiles, resolve_gpu
 from simserve.spec.errors import ScenarioError
+from simserve.spec.experts import ExpertParallelSpec
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.load import parse_scenario
 from simserve.spec.scenario import Scenario
@@ -434,3 +437,41 @@ def test_a_scenario_names_the_kernels_of_its_version() -> None:
     assert decode(1, "cost.fp8_decode=untuned") > decode(1)
     with pytest.raises(ScenarioError, match="all_reduce"):
         scenario(*llama, "cost.all_reduce=ring")
+
+
+@pytest.mark.parametrize("operation", ["all_gather", "reduce_scatter", "alltoall"])
+@pytest.mark.parametrize("gpu", MEASURED, ids=lambda gpu: gpu.name)
+def test_other_collectives_are_read_by_the_bytes_of_the_whole(gpu: GpuSpec, operation: str) -> None:
+    """As measured between the smallest and the largest message, and beyond it at the rate of the largest."""
+    table = read_table(resources.folder("hardware_profiles") / gpu.name / "collectives.csv")
+    for ranks in (2, 4, 8):
+        times = tables(gpu).collective(operation, ranks)
+        assert times is not None
+        row = table.rows[operation, str(ranks)]
+        half = half_of(times, ranks)
+        errors = np.abs(half(table.sizes[row > 0]) / row[row > 0] - 1)
+        assert np.median(errors) < 0.01
+        largest = np.array([float(max(times))])
+        assert half(3 * largest) == pytest.approx(3 * half(largest))
+
+
+def test_gpus_exchange_what_was_measured_over_the_same_links() -> None:
+    """A card with other links has the halves of its own all-reduce, and the rate of its links."""
+    h100 = find_gpu("h100-sxm-80gb")
+    experts = ExpertParallelSpec(communication="all_to_all")
+    message = np.array([2.0**20, 2.0**24])
+    own = sharding(h100, 4, H100, experts=experts)
+    halves = {"all_gather": own.all_gather, "reduce_scatter": own.reduce_scatter, "alltoall": own.exchange}
+    for operation, time in halves.items():
+        measured = H100.collective(operation, 4)
+        assert time is not None
+        assert measured is not None
+        assert time(message).tolist() == pytest.approx([measured[int(size)] for size in message])
+    links = {"kind": "PCIe", "bandwidth": 64e9, "host_bandwidth": 55e9}
+    other = GpuSpec.model_validate(resolve_gpu({"base": "h100-sxm-80gb", "interconnect": links}))
+    apart = sharding(other, 4, tables(other), experts=experts)
+    assert apart.exchange is not None
+    assert apart.exchange(message)[1] == pytest.approx(0.75 * 2**24 / 64e9, rel=0.02), "and the shortest message"
+    assert apart.all_gather is not None
+    assert apart.all_reduce is not None
+    assert apart.all_gather(message).tolist() == pytest.approx((apart.all_reduce(message / 2)).tolist())

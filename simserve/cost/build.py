@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 from simserve.cost.calibrated import CalibratedStepCost, is_calibrated_for
-from simserve.cost.collectives import CollectiveTime, all_gather, all_reduce, one_shot
+from simserve.cost.collectives import CollectiveTime, all_gather, all_reduce, all_to_all, half_of, one_shot
 from simserve.cost.device import Device
 from simserve.cost.drafter import drafter_of, drafter_shape
 from simserve.cost.expert_kernels import ExpertKernel, expert_kernel
@@ -12,7 +12,7 @@ from simserve.cost.launch import graph_policy
 from simserve.cost.linear_backend import BACKENDS
 from simserve.cost.modelled import HostTicks, ModelledStepCost
 from simserve.cost.pipeline import PipelineCost
-from simserve.cost.shape import GREEDY, NO_FUSIONS, Exchange, Fusions, LogitWork, Sharding, forward_shape
+from simserve.cost.shape import GREEDY, NO_FUSIONS, Fusions, LogitWork, Sharding, forward_shape
 from simserve.cost.speculation import DrafterCost, SpeculativeCost
 from simserve.cost.stages import Hop, shape_of_stage
 from simserve.cost.step import ConstantStepCost, StepCost
@@ -333,19 +333,24 @@ def sharding(
     spec = links.all_reduce.get(gpus) or AllReduceSpec(
         times={1: gpu.efficiency.kernel_floor}, bus_bandwidth=links.bandwidth
     )
-    times = tables.all_reduce(gpus, kernel) if tables is not None and tables.same_links else None
+    measured = tables if tables is not None and tables.same_links else None
+    times = measured.all_reduce(gpus, kernel) if measured else None
     if times is not None:
         spec = AllReduceSpec(times=times, bus_bandwidth=spec.bus_bandwidth)
+    gather, scatter = (
+        half_of(found, gpus) if measured and (found := measured.collective(name, gpus)) else all_gather(spec, gpus)
+        for name in ("all_gather", "reduce_scatter")
+    )
     if peers > 1 and experts is not None:
-        gather = all_gather(spec, peers)
-        return Sharding(1, computes, None, gather, fused, peers, experts.imbalance, peers)
+        return Sharding(1, computes, None, gather, scatter, fused, peers, experts.imbalance, peers)
     reduce: CollectiveTime = all_reduce(spec, ranks)
     if experts is None:
-        return Sharding(ranks, computes, reduce, all_gather(spec, ranks), fused)
-    exchange = Exchange(spec.floor, links.bandwidth) if experts.communication == "all_to_all" else None
-    return Sharding(
-        ranks, computes, reduce, all_gather(spec, ranks), fused, ranks, experts.imbalance, exchange=exchange
-    )
+        return Sharding(ranks, computes, reduce, gather, scatter, fused)
+    exchange = None
+    if experts.communication == "all_to_all":
+        found = measured.collective("alltoall", ranks) if measured else None
+        exchange = half_of(found, ranks) if found else all_to_all(spec.floor, links.bandwidth, ranks)
+    return Sharding(ranks, computes, reduce, gather, scatter, fused, ranks, experts.imbalance, exchange=exchange)
 
 
 def host_ticks(host: HostSpec, *, asynchronous: bool) -> HostTicks:

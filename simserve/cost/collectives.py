@@ -1,5 +1,6 @@
 """Time of a collective among the GPUs of one replica, as a function of the message each rank holds."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,8 @@ class CollectiveTime(NamedTuple):
 
     `measured` as far as it goes (between two messages a latency and a bandwidth), the first time below its first point,
     `bus_bandwidth` (B/s, as nccl-tests define it) beyond the last, where `share` of the message passes the bus:
-    2 (n - 1) / n in an all-reduce among n, (n - 1) / n in an all-gather, n - 1 in an all-reduce of one shot.
+    2 (n - 1) / n in an all-reduce among n, n - 1 in one of one shot, (n - 1) / n in all others, of which the message is
+    the whole: what is gathered, scattered or, a GPU's own part included, exchanged.
     """
 
     measured: LinearCurve
@@ -48,3 +50,17 @@ def all_gather(spec: AllReduceSpec, ranks: int) -> CollectiveTime:
     return CollectiveTime(
         LinearCurve(tuple(2 * size for size in sizes), times), spec.bus_bandwidth, (ranks - 1) / ranks
     )
+
+
+def half_of(times: Mapping[int, float], ranks: int) -> CollectiveTime:
+    """An all-gather, reduce-scatter or all-to-all among `ranks` GPUs as it was measured, bytes of the whole -> seconds;
+    larger ones have the rate of the largest.
+    """
+    sizes, seconds = zip(*sorted(times.items()), strict=True)
+    share = (ranks - 1) / ranks
+    return CollectiveTime(LinearCurve(sizes, seconds), share * sizes[-1] / seconds[-1], share)
+
+
+def all_to_all(floor: float, bandwidth: float, ranks: int) -> CollectiveTime:
+    """An all-to-all that was not measured: the time of the shortest message, and what a GPU sends over its link."""
+    return CollectiveTime(LinearCurve((1.0,), (floor,)), bandwidth, (ranks - 1) / ranks)

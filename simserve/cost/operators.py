@@ -327,7 +327,7 @@ class Elementwise(NamedTuple):
 
 
 class Collective(NamedTuple):
-    """All-reduce or all-gather of `bytes_per_row` a row among the GPUs of the replica."""
+    """All-reduce, all-gather or reduce-scatter of `bytes_per_row` a row among the GPUs of the replica."""
 
     name: str
     bytes_per_row: float
@@ -376,8 +376,7 @@ class AllToAll(NamedTuple):
     name: str
     bytes_per_row: float
     routing: Routing
-    floor: float
-    bandwidth: float
+    time: CollectiveTime
     group: str = "communication"
 
     def work(self, rows: FloatArray, device: Device) -> Work:  # noqa: ARG002
@@ -388,4 +387,5 @@ class AllToAll(NamedTuple):
         ranks = self.routing.spread
         remote = (ranks - 1) * (1.0 - (1.0 - 1.0 / ranks) ** self.routing.per_token)
         sent = self.routing.busiest(rows) / ranks * remote * self.bytes_per_row
-        return Work(sent, np.zeros_like(sent), {"network": self.floor + sent / self.bandwidth})
+        whole = sent * ranks / (ranks - 1)
+        return Work(sent, np.zeros_like(sent), {"network": self.time(whole)})

@@ -107,13 +107,6 @@ class ForwardShape(NamedTuple):
         return next((layer.attention for layer in self.each_layer() if layer.attention.window is not None), None)
 
 
-class Exchange(NamedTuple):
-    """An all-to-all: seconds of the shortest, and bytes a second that one GPU sends."""
-
-    floor: float
-    bandwidth: float
-
-
 class Fusions(NamedTuple):
     """Which operators the engine's compiler made one kernel."""
 
@@ -135,18 +128,19 @@ class Sharding(NamedTuple):
     compute_dtypes: frozenset[str]
     all_reduce: CollectiveTime | None = None
     all_gather: CollectiveTime | None = None
+    reduce_scatter: CollectiveTime | None = None
     fused_experts: bool = False
     """The experts of a layer are one operator, as they were measured."""
     spread: int = 1
     """GPUs that experts are spread over, whole; 1 where each of them is cut over all GPUs."""
     imbalance: float = 1.0
     peers: int = 1
-    """Replicas whose tokens the experts of one serve; `all_gather` is then among them."""
+    """Replicas whose tokens the experts of one serve; `all_gather` and `reduce_scatter` are then among them."""
     skew: float = 0.0
     """How unevenly tokens choose experts, see `Routing`."""
     expert_kernel: ExpertKernel | None = None
     """What multiplies the experts, where neither a table nor the efficiencies say what it takes."""
-    exchange: Exchange | None = None
+    exchange: CollectiveTime | None = None
     """Where GPUs send tokens to their experts; None where all of them have all tokens."""
     fusions: Fusions = NO_FUSIONS
     backend: LinearBackend | None = None
@@ -363,8 +357,8 @@ class _Builder:
         # the two halves of an all-reduce. Only the parts of a shared expert are left to be summed.
         reduced = reduced if shared else ()
         sent = self.hidden * self._element_bytes_sent()
-        dispatch = AllToAll("dispatch", sent, self.routing, exchange.floor, exchange.bandwidth)
-        combine = AllToAll("combine", self.hidden * act, self.routing, exchange.floor, exchange.bandwidth)
+        dispatch = AllToAll("dispatch", sent, self.routing, exchange)
+        combine = AllToAll("combine", self.hidden * act, self.routing, exchange)
         return (*router, dispatch, *self._routed_experts(), combine, *summed, *shared, *reduced)
 
     def _routed_experts(self) -> tuple[TokenOperator, ...]:
@@ -385,14 +379,15 @@ class _Builder:
 
     def _of_all_peers(self) -> Iterator[TokenOperator]:
         """Tokens and what the router says of them gathered from all replicas, the experts, and their results summed and
-        scattered back, which takes as long as gathering them.
+        scattered back.
         """
-        peers, gather = self.sharding.peers, self.sharding.all_gather
+        peers, gather, scatter = self.sharding.peers, self.sharding.all_gather, self.sharding.reduce_scatter
         assert gather is not None
+        assert scatter is not None
         yield Collective("experts_all_gather", peers * (self.hidden + self.model.num_experts) * self.act, gather)
         for operator in self._routed_experts():
             yield Gathered(operator, peers)
-        yield Collective("experts_reduce_scatter", peers * self.hidden * self.act, gather)
+        yield Collective("experts_reduce_scatter", peers * self.hidden * self.act, scatter)
 
     def _element_bytes_sent(self) -> float:
         """Bytes of one element on its way to an expert: quantised before it is sent where experts compute in it."""

@@ -178,11 +178,16 @@ class Tables:
         """Bytes -> seconds of an all-reduce by that kernel, where it was measured apart; None where none was measured
         among so many.
         """
+        measured = self.collective(ALL_REDUCES[kernel], ranks)
+        return self.collective("all_reduce", ranks) if measured is None else measured
+
+    def collective(self, operation: str, ranks: int) -> dict[int, float] | None:
+        """Bytes -> seconds of all_gather, reduce_scatter, alltoall or a kind of all-reduce; None where it was not
+        measured among so many.
+        """
         table = self._tables.get("collectives")
-        if table is None:
-            return None
-        row = table.rows.get((ALL_REDUCES[kernel], str(ranks)), table.rows.get(("all_reduce", str(ranks))))
-        if row is None:
+        row = table.rows.get((operation, str(ranks))) if table else None
+        if table is None or row is None:
             return None
         known = ~np.isnan(row)
         times = rising(row[known]).tolist()
