@@ -145,7 +145,7 @@ def test_marlin_multiplies_large_batches_at_half_the_speed_of_triton() -> None:
         return cost.step([(tokens, 0)], 0, 0, 1).gpu
 
     assert gpu_time("triton", 8000) == gpu_time("auto", 8000)
-    assert 1.4 < gpu_time("marlin", 8000) / gpu_time("auto", 8000) < 2
+    assert 1.6 < gpu_time("marlin", 8000) / gpu_time("auto", 8000) < 2.4
     assert 0.8 < gpu_time("marlin", 1) / gpu_time("auto", 1) < 1.2
 
 

@@ -114,7 +114,8 @@ def assert_monotone(log: dict[str, Any]) -> None:
 def test_tokens_are_known_no_earlier_than_the_gpu_is_done(question: Scenario) -> None:
     result = simulate(question)
     last = np.cumsum(result.steps["steps"]) - 1
-    assert (single_steps(result)["tokens_known"][last] >= ticks(result.steps["end"])).all()
+    rounded = 1  # tick, by which an end in seconds may be off after some minutes
+    assert (single_steps(result)["tokens_known"][last] >= ticks(result.steps["end"]) - rounded).all()
 
 
 @given(scenarios(run=STEPWISE))
