@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simserve.cost.attention import Attention, AttentionTime
-from simserve.cost.build import build_forward, sharding
+from simserve.cost.build import build_forward
 from simserve.cost.collectives import CollectiveTime, all_gather, all_reduce
 from simserve.cost.curve import FloatArray, mfu_curve
 from simserve.cost.device import Device
 from simserve.cost.launch import GraphMode, Launch, graph_policy, launch_totals, totals_of_one
 from simserve.cost.operators import Elementwise, ExpertLinear, Linear, Routing, kernel_over, whole_tiles
-from simserve.cost.shape import LogitWork, Sharding, forward_shape
+from simserve.cost.shape import LogitWork, forward_shape
+from simserve.cost.sharding import Sharding, sharding
 from simserve.spec.catalogue import find_gpu, find_model
 from simserve.spec.hardware import AllReduceSpec
 from simserve.spec.ticks import to_seconds, to_ticks

@@ -15,13 +15,13 @@ from calibration.held_out import ask_points
 from simserve.cost import build_step_cost, cost_level
 from simserve.cost.attention import AttentionTime, layer_of
 from simserve.cost.attention_tables import AttentionHeads
-from simserve.cost.build import sharding
 from simserve.cost.collectives import half_of
 from simserve.cost.curve import FloatArray
 from simserve.cost.device import Device
 from simserve.cost.gemm_table import ExpertsShape, GemmTable
 from simserve.cost.grid import Table, filled, guessed, isotonic, read_table, rising
 from simserve.cost.modelled import ModelledStepCost
+from simserve.cost.sharding import sharding
 from simserve.cost.tables import Tables, tables_of
 from simserve.spec import resources
 from simserve.spec.catalogue import find_gpu, profiles, resolve_gpu

@@ -10,7 +10,8 @@ from measured_rows import CLOSED_LOOP, COLUMNS, OPEN_LOOP, write_rows
 from typer.testing import CliRunner
 
 from simserve.cli import app
-from simserve.cost.build import build_step_cost, sharding
+from simserve.cost.build import build_step_cost
+from simserve.cost.sharding import sharding
 from simserve.cost.tables import tables_of
 from simserve.planning.executor import SerialExecutor
 from simserve.spec.catalogue import find_gpu

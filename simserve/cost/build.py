@@ -3,16 +3,17 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 from simserve.cost.calibrated import CalibratedStepCost, is_calibrated_for
-from simserve.cost.collectives import CollectiveTime, all_gather, all_reduce, all_to_all, half_of, one_shot
 from simserve.cost.device import Device
 from simserve.cost.drafter import drafter_of, drafter_shape
-from simserve.cost.expert_kernels import ExpertKernel, expert_kernel
+from simserve.cost.expert_kernels import chosen_kernel
 from simserve.cost.forward import Forward, LaunchTicks
+from simserve.cost.fusions import fusions_of
 from simserve.cost.launch import graph_policy
 from simserve.cost.linear_backend import BACKENDS
 from simserve.cost.modelled import HostTicks, ModelledStepCost
 from simserve.cost.pipeline import PipelineCost
-from simserve.cost.shape import GREEDY, NO_FUSIONS, Fusions, LogitWork, Sharding, forward_shape
+from simserve.cost.shape import GREEDY, LogitWork, forward_shape
+from simserve.cost.sharding import sharding
 from simserve.cost.speculation import DrafterCost, SpeculativeCost
 from simserve.cost.stages import Hop, shape_of_stage
 from simserve.cost.step import ConstantStepCost, StepCost
@@ -21,7 +22,7 @@ from simserve.cost.tables import Tables, tables_of
 from simserve.cost.verification import VerificationGraphs
 from simserve.spec.errors import ScenarioError
 from simserve.spec.experts import ExpertParallelSpec
-from simserve.spec.hardware import AllReduceSpec, GpuSpec, HostSpec, LaunchSpec
+from simserve.spec.hardware import GpuSpec, HostSpec, LaunchSpec
 from simserve.spec.model import ModelSpec
 from simserve.spec.passes import PassSpec
 from simserve.spec.run import AllReduceKernel
@@ -259,8 +260,8 @@ def build_forward(
             gpu, tensor_parallel, tables, model.weight_dtype, experts, kernel=kernels.all_reduce
         )._replace(
             skew=routing_skew,
-            expert_kernel=_expert_kernel(model, gpu, kernels.moe_backend),
-            fusions=_fusions(kernels.passes, gpu, tensor_parallel),
+            expert_kernel=chosen_kernel(model, gpu, kernels.moe_backend),
+            fusions=fusions_of(kernels.passes, gpu, tensor_parallel),
             backend=BACKENDS[kernels.linear_backend],
         )
         shape = forward_shape(model, shared, sampling)
@@ -269,88 +270,11 @@ def build_forward(
         raise ScenarioError(f"{model.name} on {gpu.name}: {error}") from None
 
 
-def _expert_kernel(model: ModelSpec, gpu: GpuSpec, backend: str) -> ExpertKernel | None:
-    """The kernel of a backend other than the GPU's own, which is the one that its table holds.
-
-    Raises:
-        ValueError: the backend is not for such experts, or was not measured on this GPU.
-    """
-    if backend == "auto":
-        return None
-    if not model.is_moe or model.weight_dtype != "mxfp4":
-        raise ValueError(f"engine.moe_backend: {backend} chooses kernels for experts in mxfp4, which it has none of")
-    if backend == gpu.mxfp4_backend:
-        return None
-    spec = gpu.expert_kernels.get(backend)
-    if spec is None:
-        known = ", ".join(["auto", gpu.mxfp4_backend, *gpu.expert_kernels])
-        raise ValueError(f"engine.moe_backend: {backend} was not measured on this GPU, take one of {known}")
-    return expert_kernel(backend, spec.floor, spec.bandwidth, spec.flops)
-
-
-def _fusions(passes: PassSpec, gpu: GpuSpec, ranks: int) -> Fusions:
-    """What the compiler's passes fuse among `ranks` GPUs; with one there is no all-reduce to fuse.
-
-    Raises:
-        ValueError: the kernel was not measured among so many on this GPU.
-    """
-    fusions = NO_FUSIONS._replace(attention_quant=passes.fuse_attn_quant)
-    if ranks == 1 or not passes.fuse_allreduce_rms:
-        return fusions
-    spec = gpu.interconnect.one_shot.get(ranks)
-    if spec is None:
-        known = ", ".join(map(str, gpu.interconnect.one_shot)) or "no number"
-        raise ValueError(f"engine.pass_config.fuse_allreduce_rms: measured among {known} of these GPUs, not {ranks}")
-    return fusions._replace(all_reduce=one_shot(spec, ranks), largest=passes.largest_fused(gpu.architecture, ranks))
-
-
 def launch_ticks(spec: LaunchSpec, *, eager: bool) -> LaunchTicks:
     """CPU times of launches: attention is an operator called from Python, and `eager` everything is."""
     python = to_ticks(spec.kernel if spec.eager is None else spec.eager)
     autotuned = python if spec.autotuned is None else to_ticks(spec.autotuned)
     return LaunchTicks(python if eager else to_ticks(spec.kernel), to_ticks(spec.graph), python, autotuned)
-
-
-def sharding(
-    gpu: GpuSpec,
-    ranks: int,
-    tables: Tables | None = None,
-    expert_dtype: str = "bf16",
-    experts: ExpertParallelSpec | None = None,
-    *,
-    kernel: AllReduceKernel = "flashinfer",
-) -> Sharding:
-    """How `ranks` GPUs share the model; `kernel` sums their results. Where no all-reduce was measured among so many, a
-    link's bandwidth holds; a profile that states links of its own, or all-reduces over them, is taken at its word.
-    """
-    computes = frozenset(gpu.peak_flops)
-    fused = tables is not None and tables.has_experts(expert_dtype)
-    peers = 1 if experts is None else experts.data_parallel
-    gpus = ranks * peers
-    if gpus == 1:
-        return Sharding(1, computes, fused_experts=fused)
-    links = gpu.interconnect
-    spec = links.all_reduce.get(gpus) or AllReduceSpec(
-        times={1: gpu.efficiency.kernel_floor}, bus_bandwidth=links.bandwidth
-    )
-    measured = tables if tables is not None and tables.same_links else None
-    times = measured.all_reduce(gpus, kernel) if measured else None
-    if times is not None:
-        spec = AllReduceSpec(times=times, bus_bandwidth=spec.bus_bandwidth)
-    gather, scatter = (
-        half_of(found, gpus) if measured and (found := measured.collective(name, gpus)) else all_gather(spec, gpus)
-        for name in ("all_gather", "reduce_scatter")
-    )
-    if peers > 1 and experts is not None:
-        return Sharding(1, computes, None, gather, scatter, fused, peers, experts.imbalance, peers)
-    reduce: CollectiveTime = all_reduce(spec, ranks)
-    if experts is None:
-        return Sharding(ranks, computes, reduce, gather, scatter, fused)
-    exchange = None
-    if experts.communication == "all_to_all":
-        found = measured.collective("alltoall", ranks) if measured else None
-        exchange = half_of(found, ranks) if found else all_to_all(spec.floor, links.bandwidth, ranks)
-    return Sharding(ranks, computes, reduce, gather, scatter, fused, ranks, experts.imbalance, exchange=exchange)
 
 
 def host_ticks(host: HostSpec, *, asynchronous: bool) -> HostTicks:

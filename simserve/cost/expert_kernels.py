@@ -19,6 +19,8 @@ from simserve.cost.curve import FloatArray
 from simserve.cost.device import Device
 from simserve.cost.gemm_table import ExpertsShape
 from simserve.cost.operators import Routing, Work
+from simserve.spec.hardware import GpuSpec
+from simserve.spec.model import ModelSpec
 
 
 class ExpertKernel(NamedTuple):
@@ -104,3 +106,22 @@ class PaddedExperts(NamedTuple):
 
 def _multiple(size: float, of: int) -> int:
     return of * ceil(size / of)
+
+
+def chosen_kernel(model: ModelSpec, gpu: GpuSpec, backend: str) -> ExpertKernel | None:
+    """The kernel of a backend other than the GPU's own, which is the one that its table holds.
+
+    Raises:
+        ValueError: the backend is not for such experts, or was not measured on this GPU.
+    """
+    if backend == "auto":
+        return None
+    if not model.is_moe or model.weight_dtype != "mxfp4":
+        raise ValueError(f"engine.moe_backend: {backend} chooses kernels for experts in mxfp4, which it has none of")
+    if backend == gpu.mxfp4_backend:
+        return None
+    spec = gpu.expert_kernels.get(backend)
+    if spec is None:
+        known = ", ".join(["auto", gpu.mxfp4_backend, *gpu.expert_kernels])
+        raise ValueError(f"engine.moe_backend: {backend} was not measured on this GPU, take one of {known}")
+    return expert_kernel(backend, spec.floor, spec.bandwidth, spec.flops)

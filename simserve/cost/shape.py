@@ -6,16 +6,14 @@ copied.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import gcd
 from typing import NamedTuple
 
 from simserve.cost.attention import Attention
 from simserve.cost.attention_tables import AttentionHeads
-from simserve.cost.collectives import CollectiveTime
 from simserve.cost.expert_kernels import ExpertKernel, PaddedExperts
 from simserve.cost.gemm_table import ExpertsShape
-from simserve.cost.linear_backend import LinearBackend
 from simserve.cost.operators import (
     AllToAll,
     Collective,
@@ -28,20 +26,9 @@ from simserve.cost.operators import (
     Routing,
     TokenOperator,
 )
+from simserve.cost.sharding import Sharding
 from simserve.spec.dtypes import bytes_per_element, scale_bytes_per_element
 from simserve.spec.model import ModelSpec
-
-_COMPUTE: Mapping[str, tuple[str, ...]] = {
-    "fp32": ("fp32", "bf16"),
-    "bf16": ("bf16",),
-    "fp16": ("fp16", "bf16"),
-    "fp8": ("fp8",),
-    "int8": ("int8", "fp8"),
-    "int4": (),
-    "mxfp4": (),
-    "nvfp4": ("nvfp4", "fp4"),
-}
-"""Formats that a GEMM on weights of a format may compute in; without them the weights are widened first."""
 
 _QUANTIZED = frozenset({"fp8", "nvfp4"})
 """Formats whose GEMMs are those of `engine.linear_backend`."""
@@ -105,54 +92,6 @@ class ForwardShape(NamedTuple):
     def window_attention(self) -> Attention | None:
         """Attention of the window layers."""
         return next((layer.attention for layer in self.each_layer() if layer.attention.window is not None), None)
-
-
-class Fusions(NamedTuple):
-    """Which operators the engine's compiler made one kernel."""
-
-    all_reduce: CollectiveTime | None = None
-    """Time of the all-reduce in the kernel that does the norm behind it too; None where no kernel does both."""
-    largest: float = 0.0
-    """Bytes of the largest message for which it does."""
-    attention_quant: bool = False
-    """Attention quantises its output."""
-
-
-NO_FUSIONS = Fusions()
-
-
-class Sharding(NamedTuple):
-    """GPUs of the tensor-parallel group, their collectives (None on one GPU), the formats they compute in."""
-
-    ranks: int
-    compute_dtypes: frozenset[str]
-    all_reduce: CollectiveTime | None = None
-    all_gather: CollectiveTime | None = None
-    reduce_scatter: CollectiveTime | None = None
-    fused_experts: bool = False
-    """The experts of a layer are one operator, as they were measured."""
-    spread: int = 1
-    """GPUs that experts are spread over, whole; 1 where each of them is cut over all GPUs."""
-    imbalance: float = 1.0
-    peers: int = 1
-    """Replicas whose tokens the experts of one serve; `all_gather` and `reduce_scatter` are then among them."""
-    skew: float = 0.0
-    """How unevenly tokens choose experts, see `Routing`."""
-    expert_kernel: ExpertKernel | None = None
-    """What multiplies the experts, where neither a table nor the efficiencies say what it takes."""
-    exchange: CollectiveTime | None = None
-    """Where GPUs send tokens to their experts; None where all of them have all tokens."""
-    fusions: Fusions = NO_FUSIONS
-    backend: LinearBackend | None = None
-    """Library of the GEMMs on quantised weights; None is the kernels that were measured."""
-
-    def compute_dtype(self, weight_dtype: str, activation_dtype: str) -> str:
-        """Format in which a GEMM on such weights runs on this GPU."""
-        wide = tuple(_COMPUTE[activation_dtype])
-        for dtype in _COMPUTE[weight_dtype] + wide:
-            if dtype in self.compute_dtypes:
-                return dtype
-        raise ValueError(f"no peak FLOP/s for {weight_dtype} weights with {activation_dtype} activations")
 
 
 class LogitWork(NamedTuple):
