@@ -18,7 +18,7 @@ def test_the_transfer_shows_in_the_first_gap() -> None:
     measured = measure()
     assert measured["sent_gb"] == pytest.approx(KV_OF_THE_PROMPT / 1e9)
     alone = KV_OF_THE_PROMPT / 50e9 * 1e3 + 2
-    assert alone <= measured["transfer_ms"] < 1.1 * alone, "chats beside it take a part of the card"
+    assert alone <= measured["transfer_ms"] < 1.15 * alone, "chats beside it take a part of the card"
     assert measured["gap_of_pools_ms"] < measured["median_first_gap_of_pools_ms"] < measured["first_gap_of_pools_ms"]
     assert measured["first_gap_over_a_slow_link_ms"] > 3 * measured["first_gap_of_pools_ms"]
     assert measured["transfer_over_a_slow_link_ms"] > 9 * measured["transfer_ms"]
