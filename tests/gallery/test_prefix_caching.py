@@ -9,7 +9,7 @@ def test_only_what_is_shared_and_first_is_found() -> None:
     measured = measure()
     assert measured["hit_rate"] > 0.97
     assert measured["hit_rate_variable_first"] == 0
-    assert measured["ttft_variable_first_ms"] == measured["ttft_off_ms"] > 1.8 * measured["ttft_hit_ms"]
+    assert measured["ttft_variable_first_ms"] == measured["ttft_off_ms"] > 1.6 * measured["ttft_hit_ms"]
     assert measured["dollars_hit"] < 0.5 * measured["dollars_off"]
     assert measured["price_of_hit"] < 0.1
     # a turn of 150 + 12 tokens after at least 812: all but its own tokens and at most a block
