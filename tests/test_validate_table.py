@@ -113,6 +113,30 @@ def test_a_closed_loop_row_takes_what_its_stack_has() -> None:
 
 
 @pytest.mark.parametrize(
+    ("gpu", "version", "kv_dtype", "backend"),
+    [
+        ("B200-SXM-180GB", "0.15.1", "fp8", "flashinfer_trtllm_afp8"),
+        ("H200-SXM-141GB", "0.18.0", "bf16", "marlin"),
+    ],
+)
+def test_a_launch_script_says_what_a_dump_of_runs_leaves_out(
+    gpu: str, version: str, kv_dtype: str, backend: str
+) -> None:
+    """InferenceX's dump calls the weights of gpt-oss nvfp4 and does not state the KV cache's format."""
+    cells = {
+        "source": "InferenceX dump",
+        "gpu": gpu,
+        "engine_version": version,
+        "weight_dtype": "nvfp4",
+        "kv_dtype": "",
+    }
+    row = row_of(arrival_process="closed-loop", **cells)
+    assert (row.scenario.model.weight_dtype, row.scenario.model.kv_dtype) == ("mxfp4", kv_dtype)
+    assert row.scenario.engine.moe_backend == backend
+    assert any(each.startswith("kv_dtype") for each in row.assumed) == (kv_dtype == "fp8")
+
+
+@pytest.mark.parametrize(
     ("source", "model", "sampling", "penalties"),
     [
         ("inference-sim/training", "Qwen/Qwen2.5-7B-Instruct", "top_p", True),

@@ -29,6 +29,8 @@ class Stack(Strict):
     """Settings that a row takes if it does not state them."""
     moe_backend: dict[str, str] = Field(default_factory=dict)
     """GPU family -> kernels for experts in mxfp4 that the launch script asks for."""
+    kv_dtype: dict[str, str] = Field(default_factory=dict)
+    """GPU family -> format of the KV cache that the launch script asks for, where a row does not state it."""
     routing_skew: float = 0.0
     """How unevenly the load generator's tokens choose experts, see `CostSpec`."""
     cost: dict[str, Any] = Field(default_factory=dict)

@@ -70,7 +70,7 @@ def scenario_of_row(run: MeasuredRun, seed: int = 0, host: Mapping[str, float] |
     data: dict[str, Any] = {
         "name": run.name,
         "seed": seed,
-        "model": _model(run),
+        "model": _model(run, stack, assumed),
         "workload": workload,
         "cluster": _cluster(run, assumed),
         "engine": _engine(run, stack, assumed),
@@ -153,16 +153,19 @@ def catalogue_name(model: str) -> str:
     raise NotModelledError(f"model {model} is not in the catalogue")
 
 
-def _model(run: MeasuredRun) -> dict[str, Any]:
+def _model(run: MeasuredRun, stack: Stack, assumed: list[str]) -> dict[str, Any]:
     name = catalogue_name(run.text("model"))
     data: dict[str, Any] = {"config": name}
     weights, kv = run.text("weight_dtype"), run.text("kv_dtype")
     if not weights and "fp8" in run.text("model").lower():
         weights = "fp8"
-    if weights in {"fp8", "nvfp4", "int4", "int8"}:
+    if weights in {"fp4", "nvfp4"}:
+        if not name.startswith("gpt-oss"):  # its own format is MXFP4, whatever a table of runs calls it
+            data["weight_dtype"] = "nvfp4"
+    elif weights in {"fp8", "int4", "int8"}:
         data["weight_dtype"] = weights
-    elif weights == "fp4" and not name.startswith("gpt-oss"):
-        data["weight_dtype"] = "nvfp4"
+    if not kv and (kv := stack.kv_dtype.get(family(run.text("gpu").lower()), "")):
+        assumed.append(f"kv_dtype {kv} ({stack.name})")
     if kv == "fp8":
         data["kv_dtype"] = kv
     return data
