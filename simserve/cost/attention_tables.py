@@ -1,6 +1,6 @@
 """Measured times of attention: over decodes by batch and context, over prompts by their length."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +33,7 @@ class DecodeTable:
 
     def __init__(self, table: Table, heads: AttentionHeads, *, cold: bool = False) -> None:
         shapes = {(float(key[0]), float(key[1])) for key in table.rows}
-        queries, keys = nearest(sorted(shapes, reverse=True), heads)
+        queries, keys = nearest(shapes, heads)
         rows = {float(key[0]): row for key, row in table.sub(f"{queries:g}", f"{keys:g}").rows.items()}
         self.scale = heads.keys / keys
         self._batches = np.array(sorted(rows)) / self.scale
@@ -122,16 +122,14 @@ class PrefillTable(NamedTuple):
 
     @classmethod
     def of(cls, table: Table, heads: AttentionHeads) -> "PrefillTable":
-        """Times for some heads; among heads that were not measured the nearest's, by the number of query heads."""
+        """Times for some heads; among heads that were not measured the nearest's, by the number of query heads, and in
+        the middle between two that are as near.
+        """
         shapes = {(float(key[0]), float(key[1])) for key in table.rows}
-        measured = nearest(shapes, heads)
-        names = tuple(f"{count:g}" for count in measured)
-        axes = (np.log(table.sizes),)
-        alone, more = (np.exp(filled(np.log(table.rows[*names, load]), axes)) for load in ("alone", "more"))
-        scale = heads.queries / measured[0]
-        more = rising(more) * scale
-        alone = np.maximum(rising(alone), more)
-        step = table.rows[*names, "step"] * scale
+        least = _distance(nearest(shapes, heads), heads)
+        near = [shape for shape in sorted(shapes) if np.isclose(_distance(shape, heads), least)]
+        alone, more, step = (_middle([_prefill_row(table, shape, load, heads) for shape in near]) for load in _LOADS)
+        alone = np.maximum(rising(alone), more := rising(more))
         known = ~np.isnan(step)
         beyond = isotonic(alone - more) - IDLE_SHARE * alone[0]
         return cls(table.sizes, alone, more, beyond, table.sizes[known], step[known])
@@ -152,9 +150,28 @@ class PrefillTable(NamedTuple):
         return seconds
 
 
+_LOADS = ("alone", "more", "step")
+
+
+def _prefill_row(table: Table, shape: tuple[float, float], load: str, heads: AttentionHeads) -> FloatArray:
+    """Seconds that some heads take, from those that were measured. A prompt alone does not fill a card: with more heads
+    it takes hardly longer.
+    """
+    row = table.rows[f"{shape[0]:g}", f"{shape[1]:g}", load]
+    if load != "step":
+        row = np.exp(filled(np.log(row), (np.log(table.sizes),)))
+    return row if load == "alone" else row * (heads.queries / shape[0])
+
+
+def _middle(rows: Sequence[FloatArray]) -> FloatArray:
+    """The geometric mean of some rows."""
+    middle: FloatArray = np.exp(np.mean(np.log(rows), axis=0))
+    return middle
+
+
 def nearest(shapes: Iterable[tuple[float, float]], heads: AttentionHeads) -> tuple[float, float]:
-    """Of measured (query, KV) heads those nearest to some, the first of two that are as near."""
-    return min(shapes, key=lambda shape: _distance(shape, heads))
+    """Of measured (query, KV) heads those nearest to some, the more of two that are as near."""
+    return min(sorted(shapes, reverse=True), key=lambda shape: _distance(shape, heads))
 
 
 def _distance(shape: tuple[float, float], heads: AttentionHeads) -> float:
