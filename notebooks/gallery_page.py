@@ -28,7 +28,7 @@ CHAPTERS = {
     "Steps and kernels": ("autoregression", "batching", "launch_bound", "quantisation", "speculative"),
     "Scheduling": ("static_batching", "long_prompt"),
     "Memory": ("paged_kv", "prefix_caching", "preemption"),
-    "Clients": ("load_curve", "rate_limit", "retry_storm", "noisy_neighbour", "batch_tier"),
+    "Clients": ("api_server", "load_curve", "rate_limit", "retry_storm", "noisy_neighbour", "batch_tier"),
     "Many GPUs": ("tensor_parallel", "pipeline_parallel", "expert_parallel", "disaggregation"),
 }
 """Order of the page. Entries that no chapter names come last, in the order of the alphabet."""
