@@ -160,6 +160,13 @@ def test_what_nobody_had_read_at_the_end_has_not_reached_the_engine() -> None:
     assert np.isnan(requests["scheduled"]).all()
 
 
+def test_each_replica_that_takes_prompts_has_a_server() -> None:
+    assert scenario("cluster.replicas=3").cluster.num_api_servers == 3
+    pools = "cluster.pools={prefill: {replicas: 2}, decode: {replicas: 3}}", "cluster.kv_link={bandwidth: 50 GB/s}"
+    assert scenario(*pools).cluster.num_api_servers == 2
+    assert scenario(DOOR, *pools, "cluster.api_servers=5").cluster.num_api_servers == 5
+
+
 def test_servers_that_are_never_busy_are_refused() -> None:
     with pytest.raises(ScenarioError, match="front_end_busy"):
         scenario("cluster.api_servers=2")

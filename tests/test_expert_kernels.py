@@ -60,9 +60,16 @@ def scenario(gpu: str, *overrides: str, model: str = "gpt-oss-120b") -> Scenario
     )
 
 
-@pytest.mark.parametrize("gpu", sorted({row["gpu"] for row in MEASURED}))
-def test_measured_experts_are_found(gpu: str) -> None:
-    """Two models with one set of rates, cut over one to eight GPUs: 12 % in the median, 28 % at p90."""
+@pytest.mark.parametrize(
+    ("gpu", "median", "p90"),
+    [
+        ("b200-sxm-180gb", 0.079, 0.203),
+        ("h100-sxm-80gb", 0.095, 0.209),
+        ("h200-sxm-141gb", 0.108, 0.223),
+    ],
+)
+def test_measured_experts_are_found(gpu: str, median: float, p90: float) -> None:
+    """Two models with one set of rates, cut over one to eight GPUs, err by so much."""
     errors = []
     for row in MEASURED:
         if row["gpu"] == gpu:
@@ -73,8 +80,8 @@ def test_measured_experts_are_found(gpu: str) -> None:
             operator = PaddedExperts("experts", shape, routing, kernel_of(gpu, row["backend"]), element, 2)
             errors.append(seconds(operator, size["tokens"], gpu) / (1e-6 * float(row["time_us"])) - 1)
     assert len(errors) == 54
-    assert np.median(np.abs(errors)) < 0.12
-    assert np.percentile(np.abs(errors), 90) < 0.28
+    assert np.median(np.abs(errors)) == pytest.approx(median, abs=0.001)
+    assert np.percentile(np.abs(errors), 90) == pytest.approx(p90, abs=0.001)
 
 
 @given(st.integers(1, 20_000), st.sampled_from([(8, 2), (128, 4), (384, 8)]), st.floats(0, 1.5))
@@ -145,8 +152,27 @@ def test_marlin_multiplies_large_batches_at_half_the_speed_of_triton() -> None:
         return cost.step([(tokens, 0)], 0, 0, 1).gpu
 
     assert gpu_time("triton", 8000) == gpu_time("auto", 8000)
-    assert 1.6 < gpu_time("marlin", 8000) / gpu_time("auto", 8000) < 2.4
-    assert 0.8 < gpu_time("marlin", 1) / gpu_time("auto", 1) < 1.2
+    assert gpu_time("marlin", 8000) / gpu_time("auto", 8000) == pytest.approx(2, rel=0.1)
+    assert gpu_time("marlin", 1) / gpu_time("auto", 1) == pytest.approx(1, rel=0.1)
+
+
+def test_a_dense_drafter_has_no_experts_to_choose_a_kernel_for() -> None:
+    """A backend names the kernels of the target's experts; the draft model beside it is as without."""
+    draft = (
+        "engine.speculative={method: draft_model, draft_model: qwen3-0.6b, num_speculative_tokens: 3, acceptance: 0.7}"
+    )
+
+    def gpu_time(backend: str, *beside: str) -> int:
+        asked = "model.weight_dtype=mxfp4", f"engine.moe_backend={backend}", *beside
+        cost = build_step_cost(scenario("h100-sxm-80gb", *asked, model="qwen3-30b-a3b"))
+        return cost.step([(1000, 0)], 0, 0, 1).gpu
+
+    assert gpu_time("marlin", draft) - gpu_time("auto", draft) == gpu_time("marlin") - gpu_time("auto") > 0
+
+
+def test_favourites_of_a_router_are_refused_without_experts() -> None:
+    with pytest.raises(ScenarioError, match="routing_skew: would be ignored"):
+        scenario("h100-sxm-80gb", "cost.routing_skew=0.5", model="llama-3.1-8b")
 
 
 def test_a_backend_that_was_not_measured_is_refused() -> None:

@@ -327,6 +327,7 @@ def test_an_empty_report_has_no_statistics() -> None:
 def test_flags_of_a_launch_script_go_to_its_gpus_alone(tp: str, largest: float | None) -> None:
     """InferenceX's scripts of autumn 2025 for B200 fuse kernels, those for Hopper do not."""
     cells = {"source": "InferenceX dump", "engine_version": "", "tp": tp}
+    cells |= {"model": "meta-llama/Llama-3.3-70B-Instruct", "weight_dtype": "fp8"}
     blackwell, hopper = (row_of(gpu=gpu, **cells).scenario.engine for gpu in ("B200-SXM-180GB", "H200-SXM-141GB"))
     assert blackwell.pass_config.fuse_allreduce_rms
     assert blackwell.pass_config.fi_allreduce_fusion_max_size_mb == largest

@@ -104,7 +104,7 @@ def _speculative_cost(
         measured=cost_level(scenario) == "kernels",
         eager=engine.enforce_eager,
         experts=scenario.cluster.expert_parallel if drafter.is_moe else None,
-        kernels=_kernels(scenario),
+        kernels=_kernels(scenario)._replace(moe_backend="auto", linear_backend="auto"),  # those of the target's format
     )
     forward = Forward(drafter_shape(spec, layers.shape, drafter.hidden_size), layers.device, layers.launch)
     return SpeculativeCost(

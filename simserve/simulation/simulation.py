@@ -72,8 +72,7 @@ class Simulation:
     def _clients(self, patience: Sequence[Patience], waits: bool) -> Responsive | OpenLoop:
         """Who sends the requests; `waits`: some of them for an answer, or for an API server."""
         common = self.clock, self.workload, self.front_end, self.cluster
-        cluster = self.scenario.cluster
-        num_api_servers = cluster.api_servers or cluster.replicas
+        num_api_servers = self.scenario.cluster.num_api_servers
         if patience:
             jitter_key = int(random_stream(self.scenario.seed, "backoff").integers(1 << 62))
             return Impatient(*common, patience=patience, jitter_key=jitter_key, num_api_servers=num_api_servers)

@@ -32,7 +32,7 @@ class ClusterSpec(Strict):
     router: Literal["round_robin", "random", "least_requests"] = "round_robin"
     api_servers: PositiveCount | None = None
     """Processes before the engines that take requests (`--api-server-count`), busy for `cost.host.front_end_busy` with
-    each; null: one for each replica."""
+    each; null: one for each replica, with pools one for each prefill replica."""
     rate_limit: RateLimitSpec | None = None
     price_per_gpu_hour: Dollars | None = None
     pools: PoolsSpec | None = None
@@ -61,6 +61,13 @@ class ClusterSpec(Strict):
         if self.pools is None:
             return self.replicas
         return sum(self.of_pool(name).replicas for name in POOLS)
+
+    @property
+    def num_api_servers(self) -> int:
+        """Processes that take requests."""
+        if self.api_servers is not None:
+            return self.api_servers
+        return self.replicas if self.pools is None else self.of_pool("prefill").replicas
 
     def of_pool(self, name: str) -> "ClusterSpec":
         """One of the pools, `prefill` or `decode`, as a fleet of its own."""

@@ -54,6 +54,10 @@ def _problems_of_engine(
     yield from speculative_problems(model, cluster, engine, cost, run)
     if engine.enforce_eager and engine.cuda_graph.mode != "none":
         yield "engine.cuda_graph.mode", "would be ignored under enforce_eager: true; state one of them"
+    if cost.routing_skew and not model.is_moe:
+        yield "cost.routing_skew", f"would be ignored: {model.name} has no experts"
+    if engine.linear_backend != "auto":
+        yield from _linear_backend(model, cluster, engine.linear_backend)
     if engine.host_sync != "none":
         yield from _host_sync(cluster, engine, cost)
     for key in ("per_step", "per_sequence", "update"):
@@ -93,6 +97,17 @@ def _not_in_pools(engine: EngineSpec) -> Iterator[Problem]:
     for key, only in (("scheduler", "vllm_v1"), ("kv_allocation", "paged"), ("preemption", "recompute")):
         if (value := getattr(engine, key)) != only:
             yield key, f"{value} is not modelled with pools yet; use {only}"
+
+
+def _linear_backend(model: ModelSpec, cluster: ClusterSpec, backend: str) -> Iterator[Problem]:
+    key = "engine.linear_backend"
+    if not cluster.gpu.is_datacenter_blackwell:
+        yield key, f"{backend} was not measured on {cluster.gpu.name}, only on data-centre Blackwell; use auto"
+    if model.weight_dtype not in {"fp8", "nvfp4"} or model.quantized != "linear":
+        yield (
+            key,
+            f"would be ignored: it multiplies linear layers in fp8 and nvfp4, {model.name} has none; use auto",
+        )
 
 
 def _host_sync(cluster: ClusterSpec, engine: EngineSpec, cost: CostSpec) -> Iterator[Problem]:

@@ -1,6 +1,10 @@
 """Passes of vLLM's compiler that put several operators into one kernel."""
 
 from collections.abc import Mapping
+from typing import Self
+
+from pydantic import model_validator
+from pydantic_core import PydanticCustomError
 
 from simserve.spec.quantities import PositiveNumber
 from simserve.spec.strict import Strict
@@ -26,6 +30,13 @@ class PassSpec(Strict):
     """That size in MiB; null: vLLM's for the GPU and the number of ranks."""
     fuse_attn_quant: bool = False
     """Attention writes its output in the format of the GEMM that follows (`enable_attn_fusion` in vLLM 0.11)."""
+
+    @model_validator(mode="after")
+    def _a_size_needs_a_kernel(self) -> Self:
+        key = "fi_allreduce_fusion_max_size_mb"
+        if self.fi_allreduce_fusion_max_size_mb is not None and not self.fuse_allreduce_rms:
+            raise PydanticCustomError("exclusive", "would be ignored without fuse_allreduce_rms: true", {"key": key})
+        return self
 
     def largest_fused(self, architecture: str, ranks: int) -> float:
         """Bytes of the largest message that the fused kernel sums; 0 where there is none."""

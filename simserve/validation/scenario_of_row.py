@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simserve.spec import resources
+from simserve.spec.catalogue import find_model
 from simserve.spec.document import Document, Place
 from simserve.spec.engine import capture_sizes
 from simserve.spec.load import build_scenario
@@ -76,6 +77,8 @@ def scenario_of_row(run: MeasuredRun, seed: int = 0, host: Mapping[str, float] |
         "engine": _engine(run, stack, assumed),
         "run": {"warmup": warmup_time},
     }
+    if data["model"].get("weight_dtype") not in {"fp8", "nvfp4"}:
+        data["engine"].pop("linear_backend", None)  # it multiplies nothing else
     if recording is not None:
         meta = _meta(recording)
         if blocks := meta.get("kv_cache", {}).get("num_gpu_blocks"):
@@ -83,7 +86,9 @@ def scenario_of_row(run: MeasuredRun, seed: int = 0, host: Mapping[str, float] |
         if meta.get("engine_kwargs", {}).get("enable_expert_parallel"):
             _share_experts(data["cluster"], assumed)
     times = {**stack.host_of(run.text("gpu").lower(), run.count("tp") or 1), **(host or {})}
-    data["cost"] = {**stack.cost, "routing_skew": stack.routing_skew, "host": times}
+    data["cost"] = {**stack.cost, "host": times}
+    if find_model(data["model"]["config"]).is_moe:
+        data["cost"]["routing_skew"] = stack.routing_skew
     backend = stack.moe_backend.get(family(run.text("gpu").lower()))
     if backend and data["model"]["config"].startswith("gpt-oss"):
         data["engine"]["moe_backend"] = backend
