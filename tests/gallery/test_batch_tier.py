@@ -6,7 +6,7 @@ from notebooks.gallery.batch_tier import measure
 def test_batch_work_multiplies_throughput_within_the_objective_of_others() -> None:
     measured = measure()
     assert 9 < measured["throughput_factor"] < 11
-    assert measured["p95_ttft_alone_ms"] < 35
+    assert measured["p95_ttft_alone_ms"] < measured["p95_ttft_priority_ms"] / 10
     assert measured["p95_ttft_priority_ms"] < 500
     assert measured["p95_tpot_priority_ms"] < 40
     assert measured["p95_ttft_fcfs_ms"] > 15 * measured["p95_ttft_priority_ms"]
