@@ -19,7 +19,7 @@ NO_COMPILER := no C compiler with Python.h here (Debian: apt install gcc python3
 SAME_AS_PLAIN := $(addprefix tests/test_,compiled.py fidelity.py exact.py skipping.py laws.py kernels.py matrix.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-compiled test-slow compiled bench bench-compiled accuracy gallery pictures calibrate clean
+.PHONY: help run test test-compiled test-slow compiled bench bench-compiled same accuracy gallery pictures calibrate clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -50,6 +50,10 @@ compiled: $(COMPILED)/ready ## compile the engine: .venv-compiled/bin/simserve, 
 
 bench: $(VENV)/ready-dev ## measure speed, in requests per CPU-second
 	$(BIN)/python tests/bench.py
+
+same: $(VENV)/ready-dev ## that nothing is computed otherwise than at another revision: make same BASE=HEAD~1
+	@test -n "$(BASE)" || { echo "the same as which revision? make same BASE=HEAD~1" >&2; exit 1; }
+	$(BIN)/python tests/same_records.py $(BASE)
 
 accuracy: $(VENV)/ready ## compare with measured runs: make accuracy TABLE=runs.csv
 	@test -n "$(TABLE)" || { echo "which table of measured runs? make accuracy TABLE=runs.csv" >&2; exit 1; }

@@ -24,7 +24,7 @@ import yaml
 
 from simserve.engine import is_compiled
 from simserve.report.summary import summarize
-from simserve.simulation import Simulation
+from simserve.simulation import build_simulation, simulate
 from simserve.spec.load import parse_scenario
 from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
@@ -82,10 +82,32 @@ WORKLOADS: dict[str, tuple[float | None, int, dict[str, Any]]] = {
         {"workload": {"output": {"distribution": "uniform", "min": 1000, "max": 3000}}},
     ),
     "block size 256": (0.75, 10_000, {"engine": {"block_size": 256}}),
+    "256 replicas, least_requests": (0.75, 20_000, {"cluster": {"replicas": 256, "router": "least_requests"}}),
+    "pools of 2 + 2": (
+        0.75,
+        10_000,
+        {
+            "cluster": {
+                "pools": {"prefill": {"replicas": 2}, "decode": {"replicas": 2}},
+                "kv_link": {"bandwidth": "50 GB/s", "latency": "2 ms"},
+            }
+        },
+    ),
+    "EAGLE, 3 drafts": (
+        0.75,
+        4_000,
+        {"engine": {"speculative": {"method": "eagle", "num_speculative_tokens": 3, "acceptance": 0.7}}},
+    ),
+    "4 stages of a 70B": (
+        0.75,
+        2_000,
+        {"model": "llama-3.1-70b", "cluster": {"pipeline_parallel": 4}, "engine": {"async_scheduling": False}},
+    ),
+    "resolution kernels": (0.75, 1_000, {"run": {"resolution": "kernels"}}),
 }
 
 
-def scenario_of(changes: dict[str, Any], rate: float | None, num_requests: int, resolution: str = "runs") -> Scenario:
+def scenario_of(changes: dict[str, Any], rate: float | None, num_requests: int) -> Scenario:
     arrivals = {"process": "poisson", "rate": rate} if rate else {"process": "all_at_once"}
     base: dict[str, Any] = {
         "model": "llama-3.1-8b",
@@ -97,7 +119,6 @@ def scenario_of(changes: dict[str, Any], rate: float | None, num_requests: int, 
             "output": {"distribution": "uniform", "min": 64, "max": 192},
         },
         "engine": {},
-        "run": {"resolution": resolution},
     }
     return parse_scenario(yaml.safe_dump(_merged(base, changes)))
 
@@ -112,15 +133,16 @@ def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 def saturated_rate(changes: dict[str, Any]) -> float:
     """Requests per second of the workload when it never waits for arrivals, without the ends of the run."""
-    changes = {key: value for key, value in changes.items() if key != "cluster"}
-    finish = sorted(Simulation(scenario_of(changes, None, 3000)).run().requests["finish"])
+    fleet = {key: value for key, value in changes.get("cluster", {}).items() if key not in {"replicas", "router"}}
+    changes = {key: value for key, value in changes.items() if key != "run"} | {"cluster": fleet}
+    finish = sorted(simulate(scenario_of(changes, None, 3000)).requests["finish"])
     first, last = len(finish) // 5, 4 * len(finish) // 5
     return float((last - first) / (finish[last] - finish[first]))
 
 
 def timed_run(scenario: Scenario) -> tuple[float, Result]:
     """CPU seconds from the built fleet to the summary, and what came of it."""
-    simulation = Simulation(scenario)
+    simulation = build_simulation(scenario)
     start = time.process_time()
     result = simulation.run()
     summarize(result)
@@ -139,19 +161,26 @@ def timeouts_per_second(count: int = 200_000) -> float:
     return count / (time.process_time() - start)
 
 
-def measure(name: str) -> str:
-    """One row of the table."""
+def question(name: str) -> Scenario:
+    """A workload as a scenario, its rate found."""
     load, num_requests, changes = WORKLOADS[name]
     rate = changes.get("workload", {}).get("arrivals", {}).get("rate")
     if load is not None:
         rate = saturated_rate(changes) * load * changes.get("cluster", {}).get("replicas", 1)
+    return scenario_of(changes, rate, num_requests)
+
+
+def measure(name: str) -> str:
+    """One row of the table."""
+    scenario = question(name)
+    num_requests = WORKLOADS[name][1]
     speeds, ratios = [], []
     for _ in range(3):
         before = timeouts_per_second()
-        seconds, result = timed_run(scenario_of(changes, rate, num_requests))
+        seconds, result = timed_run(scenario)
         speeds.append(num_requests / seconds)
         ratios.append(seconds / num_requests * (before + timeouts_per_second()) / 2)
-    stepping = num_requests / timed_run(scenario_of(changes, rate, num_requests, "steps"))[0]
+    stepping = num_requests / timed_run(scenario.with_overrides(["run.resolution=steps"]))[0]
     meta: Any = result.meta
     skipped = meta["skipped_steps"] / meta["total_steps"]
     preemptions = meta["num_preemptions"] / num_requests
