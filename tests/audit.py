@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
+from simserve.engine.clock import Clock
 from simserve.engine.config import SchedulerConfig
-from simserve.engine.instant import Clock
 from simserve.engine.plan import StepPlan
 from simserve.engine.policies import SCHEDULERS
 from simserve.engine.request import FINISHED, Request

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simserve.cost.operators import Kernel
+from simserve.engine.clock import Clock
 from simserve.engine.gpu.bandwidth import Bandwidth
 from simserve.engine.gpu.trace import Trace
-from simserve.engine.instant import Clock
 from simserve.spec.ticks import TICKS_PER_SECOND
 
 RATE = 1.0 * TICKS_PER_SECOND

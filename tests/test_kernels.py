@@ -12,10 +12,10 @@ from scenario_text import scenario
 from simserve.cost.build import build_step_cost
 from simserve.cost.kernels import StepLaunch
 from simserve.cost.operators import Kernel
+from simserve.engine.clock import Clock
 from simserve.engine.gpu.device import LAUNCH_QUEUE_DEPTH, Gpu
 from simserve.engine.gpu.replica import KernelReplica
 from simserve.engine.gpu.timeline import Copy, step_timeline
-from simserve.engine.instant import Clock
 from simserve.engine.replica import Listener
 from simserve.engine.scheduler import Scheduler
 from simserve.simulation import Simulation, scheduler_config, simulate

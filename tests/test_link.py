@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simserve.cluster.link import PARTS, Network, max_min_rates
-from simserve.engine.instant import ARRIVAL, Clock, Due
+from simserve.engine.clock import Clock
+from simserve.engine.instant import ARRIVAL, Due
 from simserve.spec.ticks import TICKS_PER_SECOND
 
 Flows = list[list[int]]

@@ -13,6 +13,7 @@ from simpy import Environment, Event
 from simserve.cluster.cluster import Arrival, Cluster
 from simserve.cluster.door import ApiServer, Door
 from simserve.cost import FrontEnd
+from simserve.engine.clock import Clock
 from simserve.engine.instant import ARRIVAL, SEND, USER, Due
 from simserve.engine.request import Request
 from simserve.workload.columns import IntArray, Workload
@@ -24,16 +25,23 @@ Progress = Callable[[float], None]
 
 
 class OpenLoop:
-    """Requests that arrive by the clock, whatever becomes of those before them: one SimPy process for all of them."""
+    """Requests that arrive by the clock, whatever becomes of those before them. They are fed to it, or, without `fed`,
+    sent by one SimPy process: then each is an event, for those who look between events.
+    """
 
-    def __init__(self, env: Environment, workload: Workload, front_end: FrontEnd, cluster: Cluster) -> None:
+    def __init__(
+        self, env: Clock, workload: Workload, front_end: FrontEnd, cluster: Cluster, *, fed: bool = True
+    ) -> None:
         self._env = env
         self.arrival = workload.arrival
         self._workload = workload
         self._cluster = cluster
         self.progress: Progress | None = None
         self._reaches_engine = workload.arrival + front_end_delay(front_end, workload)
-        env.process(self._send())
+        if fed:
+            env.feed(self._arrivals(), cluster.submit)
+        else:
+            env.process(self._send())
 
     def delays(self) -> IntArray:
         """Ticks that each request took to reach the engine."""

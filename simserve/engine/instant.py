@@ -4,6 +4,7 @@ SimPy processes equal times by priority. Everything that may bring new requests 
 so that the step sees them; and users and requests come in the order of their numbers, which depends on nothing else.
 """
 
+from heapq import heappush
 from typing import Any, Final
 
 from simpy import Environment, Event
@@ -37,23 +38,13 @@ steps tells only now of answers that end at this tick, whose clients may send ag
 """
 
 
-class Clock(Environment):
-    """A SimPy environment whose time is whole ticks (`simserve.spec.ticks`)."""
-
-    def __init__(self) -> None:
-        super().__init__(initial_time=0)
-
-    @property
-    def num_events(self) -> int:
-        """Events scheduled so far. Asking takes a number from SimPy's counter, so ask once, at the end."""
-        return next(self._eid)
-
-
 class Due(Event):
     """An event that will simply be due at tick `at`, with a priority among those of the same tick."""
 
     def __init__(self, env: Environment, at: int, priority: int, value: Any = None) -> None:
-        super().__init__(env)
+        # what Event.__init__ and Environment.schedule do, without their four calls: a run makes one for each step
+        self.env = env
+        self.callbacks = []
         self._ok = True
         self._value = value
-        env.schedule(self, priority=priority, delay=at - env.now)  # type: ignore[arg-type]
+        heappush(env._queue, (at, priority, next(env._eid), self))  # type: ignore[misc]

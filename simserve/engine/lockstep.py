@@ -14,10 +14,11 @@ step that the others are in.
 from collections.abc import Generator
 from typing import NamedTuple
 
-from simpy import Environment, Event
+from simpy import Event
 
 from simserve.cost.peers import PeerCost
 from simserve.cost.step import StepCost, StepTime
+from simserve.engine.clock import Clock
 from simserve.engine.instant import DECIDE, Due
 from simserve.engine.plan import StepPlan
 from simserve.engine.replica import Listener, Replica
@@ -46,7 +47,7 @@ class LockstepReplica(Replica):
 
     def __init__(
         self,
-        env: Environment,
+        env: Clock,
         scheduler: Scheduler,
         cost: StepCost,
         group: "Lockstep",
@@ -131,7 +132,7 @@ class LockstepReplica(Replica):
 class Lockstep:
     """A group of ranks as one SimPy process, which takes their steps. A `LockstepReplica` joins where it is made."""
 
-    def __init__(self, env: Environment, cost: StepCost, *, asynchronous: bool) -> None:
+    def __init__(self, env: Clock, cost: StepCost, *, asynchronous: bool) -> None:
         self.env = env
         self.ranks: list[LockstepReplica] = []
         self.cost = PeerCost(cost)

@@ -9,9 +9,10 @@ idle: those are the bubbles.
 from collections import deque
 from collections.abc import Generator
 
-from simpy import Environment, Event, Resource
+from simpy import Event, Resource
 
 from simserve.cost.pipeline import PipelineCost, StageTicks
+from simserve.engine.clock import Clock
 from simserve.engine.plan import StepPlan
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.scheduler import Scheduler
@@ -47,7 +48,7 @@ class PipelineReplica(Replica):
     """A scheduler over several stages."""
 
     def __init__(
-        self, env: Environment, scheduler: Scheduler, cost: PipelineCost, *, listener: Listener | None = None
+        self, env: Clock, scheduler: Scheduler, cost: PipelineCost, *, listener: Listener | None = None
     ) -> None:
         """`scheduler` lets plans be in flight one behind the other: it visits every request."""
         super().__init__(env, scheduler, cost, skip_equal_steps=False, listener=listener)

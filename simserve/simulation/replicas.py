@@ -1,10 +1,9 @@
 """From a scenario to its replicas: which scheduler, on which kind of replica, with what beside it."""
 
-from simpy import Environment
-
 from simserve.cost import MemoryLedger, StepCost
 from simserve.cost.pipeline import PipelineCost
 from simserve.engine.acceptance import Acceptance
+from simserve.engine.clock import Clock
 from simserve.engine.config import SchedulerConfig
 from simserve.engine.explicit import ExplicitScheduler
 from simserve.engine.gpu.device import Gpu
@@ -26,7 +25,7 @@ from simserve.workload.streams import random_stream
 
 
 def build_replica(
-    env: Environment,
+    env: Clock,
     scenario: Scenario,
     ledger: MemoryLedger,
     cost: StepCost,
@@ -49,7 +48,7 @@ def build_replica(
 
 
 def build_ranks(
-    env: Environment, scenario: Scenario, ledger: MemoryLedger, cost: StepCost, listener: Listener | None
+    env: Clock, scenario: Scenario, ledger: MemoryLedger, cost: StepCost, listener: Listener | None
 ) -> list[LockstepReplica]:
     """Replicas that share their experts, and so step together."""
     experts = scenario.cluster.expert_parallel

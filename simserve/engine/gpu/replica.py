@@ -9,10 +9,11 @@ where something does, the difference is what it costs.
 from collections import deque
 from collections.abc import Generator
 
-from simpy import Environment, Event
+from simpy import Event
 
 from simserve.cost.kernels import Batch
 from simserve.cost.step import StepCost
+from simserve.engine.clock import Clock
 from simserve.engine.gpu.device import Done, Gpu
 from simserve.engine.gpu.spelled import spell_out
 from simserve.engine.plan import StepPlan
@@ -54,7 +55,7 @@ class KernelReplica(Replica):
     """A scheduler and the GPU `gpu`, on which others may copy meanwhile."""
 
     def __init__(
-        self, env: Environment, scheduler: Scheduler, cost: StepCost, gpu: Gpu, listener: Listener | None = None
+        self, env: Clock, scheduler: Scheduler, cost: StepCost, gpu: Gpu, listener: Listener | None = None
     ) -> None:
         super().__init__(env, scheduler, cost, skip_equal_steps=False, listener=listener)
         self.gpu = gpu

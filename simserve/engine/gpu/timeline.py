@@ -10,10 +10,10 @@ from simserve.cost.build import build_step_cost
 from simserve.cost.kernels import Batch
 from simserve.cost.modelled import ModelledStepCost
 from simserve.cost.operators import Kernel
+from simserve.engine.clock import Clock
 from simserve.engine.gpu.device import Gpu
 from simserve.engine.gpu.spelled import SpelledStep, spell_out
 from simserve.engine.gpu.trace import Trace
-from simserve.engine.instant import Clock
 from simserve.spec.ticks import to_seconds, to_ticks
 from simserve.spec.timeline import Level, Span, StepTimeline
 
