@@ -10,7 +10,8 @@ from served import ASYNC, SYNC, constant, milliseconds, serve
 from single_steps import ticks
 
 from simserve.cost import build_step_cost
-from simserve.engine.instant import Clock
+from simserve.engine.census import Census
+from simserve.engine.clock import Clock
 from simserve.engine.replica import Replica
 from simserve.engine.request import Request
 from simserve.engine.scheduler import Scheduler
@@ -122,13 +123,14 @@ def test_a_request_is_outstanding_until_after_the_tick_of_its_last_token() -> No
     clock = Clock()
     scheduler = Scheduler(scheduler_config(question, 1000))
     replica = Replica(clock, scheduler, build_step_cost(question))
+    replica.be_counted(Census(1), 0)
     clock.run(until=5 * MILLISECOND)
     for row, output_len in enumerate((1, 3)):
         replica.receive(Request(row, int(clock.now), 10, output_len, output_len))
     counts = []
     for at in (14, 15, 16, 34, 35, 36):
         clock.run(until=at * MILLISECOND)
-        counts.append(replica.num_outstanding())
+        counts.append(replica.num_outstanding(int(clock.now)))
     assert counts == [2, 2, 1, 1, 1, 0]
 
 

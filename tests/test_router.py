@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from scenario_text import scenario
 
 from simserve.cluster.router import ROUTERS, Router
+from simserve.engine.census import Census
+from simserve.engine.clock import FOREVER, Clock
 from simserve.simulation import simulate
 from simserve.spec.cluster import ClusterSpec
 from simserve.workload.streams import random_stream
@@ -19,10 +21,16 @@ class Load:
     """A replica of which a router sees the number of unfinished requests alone."""
 
     def __init__(self, count: int = 0) -> None:
+        self.env = Clock()
         self.count = count
 
-    def num_outstanding(self) -> int:
-        return self.count
+    def be_counted(self, census: Census, place: int) -> None:
+        self.census, self.place = census, place
+        census.add(place, self.count)
+
+    def set(self, count: int) -> None:
+        self.census.add(self.place, count - self.count)
+        self.count = count
 
 
 def router(name: str, fleet: Any, seed: int = 0) -> Router:
@@ -63,7 +71,7 @@ def test_least_requests_takes_the_next_of_the_least_loaded(states: list[list[int
     chosen, last = router("least_requests", fleet), 2
     for counts in states:
         for load, count in zip(fleet, counts, strict=True):
-            load.count = count
+            load.set(count)
         index = chosen.choose()
         assert counts[index] == min(counts)
         assert index == next(i % 3 for i in range(last + 1, last + 4) if counts[i % 3] == min(counts))
@@ -103,3 +111,19 @@ def test_joining_the_shortest_queue_waits_less_than_going_round_and_that_less_th
         requests = simulate(scenario(*FLEET, *load, f"cluster.router={name}")).requests
         waits.append((requests["scheduled"] - requests["engine_arrival"]).mean())
     assert waits[0] < 0.7 * waits[1] < 0.7 * waits[2]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["come", "end"]), st.integers(0, 3), st.integers(0, 5)), max_size=60))
+def test_a_census_counts_what_counting_one_by_one_counts(told: list[tuple[str, int, int]]) -> None:
+    """Requests come now; each ends at a tick that is told beforehand, and counts until that tick is over."""
+    census, now = Census(4), 0
+    ends: list[list[int]] = [[] for _ in range(4)]
+    for what, place, ticks in told:
+        if what == "come":
+            census.add(place, 1)
+            ends[place].append(FOREVER)
+        elif FOREVER in ends[place]:
+            ends[place][ends[place].index(FOREVER)] = now + ticks
+            census.finishes(place, now + ticks)
+        now += ticks % 2
+        assert census.counts(now) == [sum(end >= now for end in each) for each in ends]

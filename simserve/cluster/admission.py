@@ -8,6 +8,7 @@ tokens, which is when a request would reach the engine.
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from simserve.engine.census import Census
 from simserve.engine.replica import Replica
 from simserve.engine.request import Request
 from simserve.spec.rate_limit import RateLimitSpec
@@ -85,11 +86,14 @@ class QueueLimit:
         self._max_requests = max_requests
         self._max_tokens = max_tokens
         self._prefilling: list[Request] = []
+        if not replica.is_counted:
+            replica.be_counted(Census(1), 0)
         replica.keeps_first_tokens = replica.keeps_first_tokens or max_tokens is not None
 
     def admits(self) -> bool:
         """Whether another request may come in now."""
-        if self._max_requests is not None and self._replica.num_outstanding() >= self._max_requests:
+        replica, most = self._replica, self._max_requests
+        if most is not None and replica.num_outstanding(int(replica.env.now)) >= most:
             return False
         return self._max_tokens is None or self._num_queued_tokens() < self._max_tokens
 

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
+from simserve.engine.census import Census
 from simserve.engine.replica import Replica
 
 _DRAWS_AT_ONCE = 1024
@@ -54,16 +55,21 @@ class LeastRequests:
     """
 
     def __init__(self, replicas: Sequence[Replica], rng: np.random.Generator) -> None:  # noqa: ARG002
-        self._replicas = replicas
+        self._env = replicas[0].env
+        self._census = Census(len(replicas))
+        for place, replica in enumerate(replicas):
+            replica.be_counted(self._census, place)
         self._first = 0
 
     def choose(self) -> int:
         """The least loaded replica, looking from the one after the last chosen."""
-        counts = [replica.num_outstanding() for replica in self._replicas]
-        first, size = self._first, len(counts)
+        counts = self._census.counts(int(self._env.now))
         fewest = min(counts)
-        chosen = next(index % size for index in range(first, first + size) if counts[index % size] == fewest)
-        self._first = (chosen + 1) % size
+        try:
+            chosen = counts.index(fewest, self._first)
+        except ValueError:
+            chosen = counts.index(fewest)
+        self._first = (chosen + 1) % len(counts)
         return chosen
 
 

@@ -10,12 +10,13 @@ and the engine knows the tokens of step k at max(E_k, A_{k+1} + cpu_{k+1}). What
 step k. While nothing outside can happen before the next step, it is taken at once, without an event.
 """
 
-from collections import deque
 from collections.abc import Callable, Generator
 
-from simpy import Environment, Event
+from simpy import Event
 
 from simserve.cost.step import DecodeCost, StepCost
+from simserve.engine.census import Census
+from simserve.engine.clock import Clock
 from simserve.engine.equal_steps import Batch, EqualSteps, equal_steps
 from simserve.engine.instant import DECIDE, Due
 from simserve.engine.plan import StepPlan
@@ -41,7 +42,7 @@ class Replica:
 
     def __init__(
         self,
-        env: Environment,
+        env: Clock,
         scheduler: Scheduler,
         cost: StepCost,
         *,
@@ -60,15 +61,17 @@ class Replica:
         self._asynchronous = scheduler.config.async_scheduling
         self._skip = skip_equal_steps
         self._alone = alone
+        self._passing = False
+        """Whether arrivals pass during a run that is not slept through: its end is known already."""
         self._uneven = cost.uneven
         if cost.uneven is not None:
             scheduler.decoding.lengths = []
         self._decode_costs: dict[int, DecodeCost] = {}
         self._unwritten_preemptions = 0
         """Preemptions of steps that scheduled nothing and so have no row: they count in the next row."""
-        self._num_received = 0
-        self._num_finished = 0
-        self._finish_times: deque[int] = deque()
+        self._census: Census | None = None
+        """Who counts its requests, if anyone asks for their number, and its place among those counted."""
+        self._place = 0
         self._ready = 0
         """When the next step can be decided: A_{k+1}."""
         self._end = 0
@@ -92,13 +95,12 @@ class Replica:
 
     def receive(self, request: Request) -> None:
         """A request reaches the engine now."""
-        self._count_finished()
-        self._num_received += 1
         now = int(self.env.now)
+        self.expect(1)
         self.scheduler.add(request)
         if self._run is not None:
             self._joined.append(now)
-            if self.scheduler.waiting[0] is not request:
+            if self._passing or self.scheduler.waiting[0] is not request:
                 return  # nothing that it could change before the run ends
         self.disturb()
 
@@ -119,25 +121,29 @@ class Replica:
         elif self._run is not None:
             self._wake_at(self._run.boundary_reaching(now))
 
+    def be_counted(self, census: Census, place: int) -> None:
+        """Tell a census of all requests, from now on; before the first one comes."""
+        self._census, self._place = census, place
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether somebody counts the requests."""
+        return self._census is not None
+
     def expect(self, count: int) -> None:
         """So many requests more (or fewer) will be sent here: they count as outstanding already."""
-        self._num_received += count
+        if self._census is not None:
+            self._census.add(self._place, count)
 
     @property
     def decides_at(self) -> int:
         """While a step is being decided: the tick at which it is, now or later."""
         return max(self._ready, int(self.env.now))
 
-    def num_outstanding(self) -> int:
-        """Requests received and not finished before this instant."""
-        self._count_finished()
-        return self._num_received - self._num_finished
-
-    def _count_finished(self) -> None:
-        times, now = self._finish_times, self.env.now
-        while times and times[0] < now:
-            times.popleft()
-            self._num_finished += 1
+    def num_outstanding(self, now: int) -> int:
+        """Requests received and not finished before tick `now`, which never falls, of a replica that is counted."""
+        assert self._census is not None
+        return self._census.counts(now)[self._place]
 
     def knows_first_token(self, request: Request) -> int | None:
         """When the engine knew the first token of a request, in ticks: now or before; None if it does not know of it.
@@ -184,13 +190,20 @@ class Replica:
         while True:
             at = self._ready
             if self._in_flight is None and (self._stalled or not scheduler.has_requests):
-                self._idle = True
-                self._wake = Event(env)
-                yield self._wake
-                at = max(at, int(env.now))
+                if self._alone and env.pass_next_arrival():
+                    self._stalled = False
+                    at = max(at, int(env.now))
+                    if not self._pass_until(at):
+                        yield self._sleep_until(at)
+                else:
+                    self._idle = True
+                    self._wake = Event(env)
+                    yield self._wake
+                    at = max(at, int(env.now))
                 self._part()
             elif at >= env.peek():
-                yield self._sleep_until(at)
+                if not self._pass_until(at):
+                    yield self._sleep_until(at)
                 self._part()
             plan = self._step(at)
             if self._skip and self._ready + (SHORTEST_RUN - 1) * self._pace < env.peek():
@@ -198,6 +211,10 @@ class Replica:
                 if run is not None:
                     yield from self._skip_over(run)
                     self._part()
+
+    def _pass_until(self, at: int) -> bool:
+        """Whether nothing but arrivals would happen by tick `at`, which a lone replica lets happen without sleeping."""
+        return self._alone and self.env.pass_arrivals(at)
 
     def _sleep_until(self, at: int) -> Event:
         self._wake = Due(self.env, at, DECIDE)
@@ -217,7 +234,7 @@ class Replica:
             if request.state is not FINISHED:
                 self.log.aborts.fromlist(progress(request, scheduler, plan))
                 scheduler.abort(request)
-                self._num_finished += 1
+                self.expect(-1)
         self._leaving.clear()
 
     def _wake_at(self, at: int) -> None:
@@ -326,7 +343,8 @@ class Replica:
                     request.num_preemptions,
                 ]
             )
-            self._finish_times.append(known)
+            if self._census is not None:
+                self._census.finishes(self._place, known)
             if self._listener is not None:
                 self._listener(request, known)
 
@@ -364,9 +382,15 @@ class Replica:
         self._joined.clear()
         if last >= peek:
             self._run = run
-            yield self._sleep_until(run.boundary_reaching(int(peek)) if self._alone else last)
+            until = run.boundary_reaching(int(peek)) if self._alone else last
+            self._passing = True
+            passed = self._pass_until(until)
+            self._passing = False
+            if not passed:
+                yield self._sleep_until(until)
+                until = int(self.env.now)
             self._run = None
-            num_steps = run.steps_before(int(self.env.now))
+            num_steps = run.steps_before(until)
         self._take(run, num_steps)
 
     def _num_waiting(self, at: int) -> int:
