@@ -53,7 +53,7 @@ class Stepped:
 
     def __init__(self, batch: Batch, num_steps: int, ready: int, end: int, update: int | None) -> None:
         self.starts, self.ends, self.gpu = [ready], [end], [0]
-        num_decodes, context, cost = batch
+        num_decodes, context, cost = batch.num_decodes, batch.context, batch.cost
         for index in range(num_steps):
             time = cost.at(context + index * num_decodes)
             start, before = self.starts[-1], self.ends[-1]

@@ -90,18 +90,18 @@ class BlockPool:
         order = self._eviction_order
         while num_blocks:
             entry = next(iter(order))
-            parts, run = entry.parts, entry.run
-            start, end = parts[-1]
-            cut = max(start, end - num_blocks)
+            start, end = entry.parts[-1]
+            cut = end - num_blocks
+            if cut > start:
+                entry.parts[-1] = (start, cut)
+            else:
+                cut = start
+                entry.parts.pop()
             num_blocks -= end - cut
             self.num_entered -= end - cut
-            if run is not None:
-                self._forget(run, cut, end)
-            if cut > start:
-                parts[-1] = (start, cut)
-                return
-            parts.pop()
-            if not parts:
+            if entry.run is not None:
+                self._forget(entry.run, cut, end)
+            if not entry.parts:
                 del order[entry]
                 self._drop(entry)
 

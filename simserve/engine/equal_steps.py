@@ -2,20 +2,26 @@
 
 While nobody comes or goes, a step of n decodes reads n tokens of context more than the one before, and its cost is
 linear in the context: the ends of the steps are a quadratic progression in integers, the same to the tick as stepping.
+
+The classes are spelled out, not named tuples: compiled, they are native then.
 """
 
 from math import isqrt
-from typing import NamedTuple
+from typing import final
 
 from simserve.cost.step import DecodeCost
 
 
-class Progression(NamedTuple):
+@final
+class Progression:
     """`first`, then growing by `gap`, `gap + growth`, `gap + 2 growth`, ...: integers, nothing decreasing."""
 
-    first: int
-    gap: int
-    growth: int
+    __slots__ = ("first", "gap", "growth")
+
+    def __init__(self, first: int, gap: int, growth: int) -> None:
+        self.first = first
+        self.gap = gap
+        self.growth = growth
 
     def at(self, index: int) -> int:
         """The value at `index`, counted from 0."""
@@ -35,15 +41,20 @@ class Progression(NamedTuple):
         return index
 
 
-class Batch(NamedTuple):
+@final
+class Batch:
     """The decodes of the first of some equal steps: how many, the context they read in it, and what they cost."""
 
-    num_decodes: int
-    context: int
-    cost: DecodeCost
+    __slots__ = ("context", "cost", "num_decodes")
+
+    def __init__(self, num_decodes: int, context: int, cost: DecodeCost) -> None:
+        self.num_decodes = num_decodes
+        self.context = context
+        self.cost = cost
 
 
-class EqualSteps(NamedTuple):
+@final
+class EqualSteps:
     """Up to `num_steps` pure-decode steps in a row, the first decided at `start`.
 
     Counting from 0, the tokens of step `i` are known at `tokens.at(i)` (of the last one taken, if scheduling is
@@ -51,13 +62,25 @@ class EqualSteps(NamedTuple):
     `boundaries.at(i)`. `gpu.at(n)` is the GPU time of the first `n` steps.
     """
 
-    num_steps: int
-    start: int
-    batch: Batch
-    boundaries: Progression
-    tokens: Progression
-    ends: Progression
-    gpu: Progression
+    __slots__ = ("batch", "boundaries", "ends", "gpu", "num_steps", "start", "tokens")
+
+    def __init__(  # noqa: PLR0917 (made for each run of equal steps)
+        self,
+        num_steps: int,
+        start: int,
+        batch: Batch,
+        boundaries: Progression,
+        tokens: Progression,
+        ends: Progression,
+        gpu: Progression,
+    ) -> None:
+        self.num_steps = num_steps
+        self.start = start
+        self.batch = batch
+        self.boundaries = boundaries
+        self.tokens = tokens
+        self.ends = ends
+        self.gpu = gpu
 
     def decided(self, index: int) -> int:
         """When step `index` is decided."""
@@ -73,7 +96,8 @@ class EqualSteps(NamedTuple):
 
     def row(self, first: int, stop: int, counts: tuple[int, int], num_free: int) -> list[int]:
         """The steps `first` to `stop - 1` as a row of the step log; `counts` are those running and waiting."""
-        num_steps, tokens, gpu, (num_decodes, context, cost) = stop - first, self.tokens, self.gpu, self.batch
+        num_steps, tokens, gpu, batch = stop - first, self.tokens, self.gpu, self.batch
+        num_decodes, context, cost = batch.num_decodes, batch.context, batch.cost
         gap, growth = (tokens.gap + first * tokens.growth, tokens.growth) if num_steps > 1 else (0, 0)
         return [
             num_steps,
@@ -102,7 +126,7 @@ def equal_steps(batch: Batch, num_steps: int, ready: int, end: int, update: int 
     A_{k+1} = max(A_k + cpu, E_{k-1} + update), which is closed where the GPU, or where the host, sets the pace
     throughout.
     """
-    num_decodes, context, cost = batch
+    num_decodes, context, cost = batch.num_decodes, batch.context, batch.cost
     for piece in cost.pieces:
         if context <= piece.until:
             break
