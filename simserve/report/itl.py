@@ -8,6 +8,7 @@ gives for the list in which each value stands `weight` times, to the last bit, a
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,5 +139,10 @@ def weighted_statistics(pairs: Callable[[], Pairs], percentiles: Sequence[float]
 
 def gap_statistics(result: Result, chosen: BoolArray, percentiles: Sequence[float]) -> Statistics | None:
     """Statistics (seconds) of the pooled gaps between tokens of the chosen requests; None without a gap."""
-    statistics = weighted_statistics(lambda: pooled_gaps(result, chosen), percentiles)
+    pairs = partial(pooled_gaps, result, chosen)
+    if int(result.steps["steps"].sum()) <= KEPT_AT_ONCE:  # few enough to be made once
+        kept = list(pairs())
+        statistics = weighted_statistics(lambda: kept, percentiles)
+    else:
+        statistics = weighted_statistics(pairs, percentiles)
     return statistics.scaled(TICK) if statistics else None
