@@ -154,6 +154,10 @@ class MeasuredStepCost:
         self._steps = steps
         self.num_taken = 0
 
+    def for_one_run(self) -> "MeasuredStepCost":
+        """The same steps from the first."""
+        return MeasuredStepCost(self._steps)
+
     def ticks(
         self,
         chunks: Sequence[tuple[int, int]],

@@ -21,6 +21,13 @@ WHEEL = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["b
 QUESTIONS = {
     "quickstart": ["quickstart"],
     "kernels": ["quickstart", "workload.trace.limit=100", "run.resolution=kernels"],
+    "host-sync": ["quickstart", "engine.host_sync=layer", "engine.async_scheduling=false", "engine.enforce_eager=true"],
+    "in-model-attention": [
+        "quickstart",
+        "cluster.gpu=rtx-pro-6000-96gb",
+        "cluster.replicas=2",
+        "cluster.router=random",
+    ],
     "memory-pressure": ["memory-pressure", "workload.num_requests=300"],
     "multi-turn-chat": ["multi-turn-chat", "workload.num_requests=300"],
     "pools": ["gallery/disaggregation"],

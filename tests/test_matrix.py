@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simserve.report.summary import summarize
-from simserve.simulation import build_simulation
+from simserve.simulation import build_simulation, simulate
 from simserve.spec.errors import ScenarioError
 from simserve.spec.load import parse_scenario
 from simserve.spec.result import CANCELLED, COMPLETED, REJECTED, STATUSES, TIMED_OUT, Result
@@ -130,6 +130,25 @@ def assert_equal(runs: Result, steps: Result) -> None:
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_each_keeps_the_laws(name: str) -> None:
     assert_laws(answered(asked(name)))
+
+
+ALONE = [name for name in MECHANISMS if name != "shared experts"]
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_each_on_a_single_replica_is_the_same_at_either_resolution(name: str) -> None:
+    """A replica that nobody else could disturb lets arrivals pass without sleeping."""
+    question = asked(name).with_overrides(["cluster.replicas=1"])
+    runs = answered(question)
+    assert_laws(runs)
+    assert_equal(runs, answered(question.with_overrides(["run.resolution=steps"])))
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_process_answers_twice_alike(name: str) -> None:
+    """What is kept from run to run, such as costs, remembers nothing of the run before."""
+    question = asked(name)
+    assert summarize(simulate(question)) == summarize(simulate(question))
 
 
 @pytest.mark.parametrize("pair", [pair for pair in PAIRS if not is_refused(*pair)], ids=" x ".join)

@@ -1,5 +1,6 @@
 """The built wheel, installed into an environment of its own, finds all it needs away from the repository."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -77,6 +78,25 @@ def test_wheel_is_pure_python(wheel: Path) -> None:
     """It runs anywhere and needs no compiler; `make compiled` builds the other one."""
     assert wheel.name.endswith("-py3-none-any.whl")
     assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith((".so", ".pyd"))]
+
+
+def test_a_subclass_of_a_compiled_class_is_compiled() -> None:
+    """Else the compiled build fails where the class is used: mypyc seals its classes."""
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    hook = build["hooks"]["mypyc"]
+    chosen = {path for pattern in hook["include"] for path in ROOT.glob(pattern.removeprefix("/"))}
+    kept = {name for name in hook["exclude"] if "/" not in name}
+    chosen = {path for path in chosen if path.name not in kept and f"/{path.relative_to(ROOT)}" not in hook["exclude"]}
+    bases = {
+        (path, node.name): {base.id for base in node.bases if isinstance(base, ast.Name)}
+        for path in (ROOT / "simserve").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    }
+    compiled = {name for path, name in bases if path in chosen}
+    assert compiled
+    sealed = [(path, name) for (path, name), of in bases.items() if of & compiled and path not in chosen]
+    assert not [f"{path.relative_to(ROOT)}: {name}" for path, name in sealed]
 
 
 def test_installed_command_runs_elsewhere(installed: Path, tmp_path: Path) -> None:

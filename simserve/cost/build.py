@@ -64,13 +64,30 @@ def _kernels(scenario: "Scenario") -> KernelChoice:
     )
 
 
+_MOST_BUILT = 32
+_built: dict[tuple[str, ...], StepCost] = {}
+"""Costs that this process has built: a sweep or a search asks for the same one with every load."""
+
+
 def build_step_cost(scenario: "Scenario") -> StepCost:
-    """Step cost of one replica.
+    """Step cost of one replica, for one run. What it has worked out is kept for the next run that asks the same of it:
+    a deployment is costed once a process.
 
     Raises:
         ScenarioError: a number format has no path on this GPU, the cost level is not modelled yet, or the constant step
             takes no time.
     """
+    cluster = scenario.cluster.model_copy(update={"replicas": 1, "router": "round_robin", "price_per_gpu_hour": None})
+    key = tuple(part.model_dump_json() for part in (scenario.model, cluster, scenario.engine, scenario.cost))
+    cost = _built.get(key)
+    if cost is None:
+        while len(_built) >= _MOST_BUILT:
+            del _built[next(iter(_built))]
+        cost = _built[key] = _new_step_cost(scenario)
+    return cost.for_one_run()
+
+
+def _new_step_cost(scenario: "Scenario") -> StepCost:
     level = cost_level(scenario)
     if scenario.cluster.pipeline_parallel > 1:
         return _pipeline_cost(scenario, level)

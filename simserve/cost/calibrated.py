@@ -56,6 +56,10 @@ class CalibratedStepCost:
         self._graph_tokens = TokenTicks(spec.graph_tokens or spec.tokens)
         self._decodes: dict[int, DecodeCost] = {}
 
+    def for_one_run(self) -> "CalibratedStepCost":
+        """Itself: it remembers no steps."""
+        return self
+
     def decode(self, num_decodes: int) -> DecodeCost:
         """Cost of a step of `num_decodes` decodes and nothing else."""
         cost = self._decodes.get(num_decodes)

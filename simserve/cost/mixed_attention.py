@@ -31,7 +31,7 @@ def attention_time(attention: Attention, device: Device) -> AttentionTime:
         return AttentionTime(attention, device)
     table, measured_heads = measured
     modelled = AttentionTime(layer_of(measured_heads), Device.of(tables.card, tables.of_card(), cold=True))
-    return InModelAttention(attention, device, InModel.of(table, measured_heads, modelled))
+    return InModelAttention(attention, device, shares_in_model(table, measured_heads, modelled))
 
 
 class Axis:
@@ -101,27 +101,27 @@ class InModel(NamedTuple):
     mixed: Shares
     keys: float
 
-    @classmethod
-    def of(cls, table: Table, heads: AttentionHeads, modelled: AttentionTime) -> "InModel":
-        """From seconds by (decodes, context, chunk; 0: none) and history; `modelled` has these heads."""
-        histories = [int(size) for size in table.sizes]
-        counts, contexts, chunks = (sorted({int(key[i]) for key in table.rows}) for i in range(3))
 
-        def measured(new: int, before: int, decodes: int, context: int) -> float:
-            row = table.rows.get((str(decodes), str(context if decodes else 0), str(new)))
-            return float("nan") if row is None else float(row[histories.index(before)])
+def shares_in_model(table: Table, heads: AttentionHeads, modelled: AttentionTime) -> InModel:
+    """From seconds by (decodes, context, chunk; 0: none) and history; `modelled` has these heads."""
+    histories = [int(size) for size in table.sizes]
+    counts, contexts, chunks = (sorted({int(key[i]) for key in table.rows}) for i in range(3))
 
-        def of_model(new: int, before: int, decodes: int, context: int) -> float:
-            return to_seconds(modelled.mixed([(new, before)] if new else [], decodes, decodes * context))
+    def measured(new: int, before: int, decodes: int, context: int) -> float:
+        row = table.rows.get((str(decodes), str(context if decodes else 0), str(new)))
+        return float("nan") if row is None else float(row[histories.index(before)])
 
-        n, length = Axis([count for count in counts if count]), Axis([each for each in contexts if each])
-        chunk, history = Axis([new for new in chunks if new]), Axis(histories)
-        alone = (0, 0)
-        return cls(
-            Shares((n, length), lambda *each: measured(*alone, *each), lambda *each: of_model(*alone, *each)),
-            Shares((chunk, history, Axis([0, *n.values]), length), measured, of_model),
-            heads.keys,
-        )
+    def of_model(new: int, before: int, decodes: int, context: int) -> float:
+        return to_seconds(modelled.mixed([(new, before)] if new else [], decodes, decodes * context))
+
+    n, length = Axis([count for count in counts if count]), Axis([each for each in contexts if each])
+    chunk, history = Axis([new for new in chunks if new]), Axis(histories)
+    alone = (0, 0)
+    return InModel(
+        Shares((n, length), lambda *each: measured(*alone, *each), lambda *each: of_model(*alone, *each)),
+        Shares((chunk, history, Axis([0, *n.values]), length), measured, of_model),
+        heads.keys,
+    )
 
 
 class InModelAttention(AttentionTime):

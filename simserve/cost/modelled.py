@@ -71,6 +71,10 @@ class ModelledStepCost:
         self._mixed: dict[int, tuple[LaunchTotals[int], int]] = {}
         self._heads: dict[int, tuple[int, int, int]] = {}
 
+    def for_one_run(self) -> "ModelledStepCost":
+        """Itself: it remembers no steps."""
+        return self
+
     def decode(self, num_decodes: int) -> DecodeCost:
         """Cost of a step of `num_decodes` decodes and nothing else."""
         cost = self._decodes.get(num_decodes)

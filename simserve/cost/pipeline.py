@@ -28,6 +28,10 @@ class PipelineCost:
     def __init__(self, stages: Sequence[StepCost]) -> None:
         self.stages = tuple(stages)
 
+    def for_one_run(self) -> "PipelineCost":
+        """The same stages, each for one run."""
+        return PipelineCost([stage.for_one_run() for stage in self.stages])
+
     def stage_ticks(
         self, chunks: Sequence[tuple[int, int]], num_decodes: int, context: int, num_sampled: int
     ) -> tuple[int, int, list[StageTicks]]:

@@ -11,6 +11,7 @@ later passes read as much KV as if all were right.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -115,9 +116,18 @@ class SpeculativeCost:
         self._graphs = graphs
         self._drafter = drafter
         self._lookup = lookup * TICKS_PER_SECOND
+        self._forget()
+
+    def _forget(self) -> None:
         self._body_rows: Counter[int] = Counter()
         self._head_rows: Counter[int] = Counter()
         self._others: defaultdict[str, int] = defaultdict(int)
+
+    def for_one_run(self) -> "SpeculativeCost":
+        """The same cost, which has not been asked for any step."""
+        fresh = copy(self)
+        fresh._forget()
+        return fresh
 
     def decode(self, num_decodes: int) -> DecodeCost:
         """Cost of a step of `num_decodes` decodes without drafts, in an engine that proposes none."""

@@ -79,6 +79,10 @@ class StepCost(Protocol):
 
     update: int
 
+    def for_one_run(self) -> "StepCost":
+        """This cost for the steps of one run: itself, unless it remembers what it was asked for its `breakdown`."""
+        ...
+
     @property
     def uneven(self) -> Unevenness | None:
         """See the class."""
@@ -121,6 +125,10 @@ class ConstantStepCost:
     def __init__(self, ticks: int) -> None:
         self._time = StepTime(cpu=0, gpu=ticks, latency=ticks, padded=0)
         self._decode = DecodeCost(0, graph=False, padded=0, pieces=(Piece(UNBOUNDED, ticks, 0, ticks, 0),))
+
+    def for_one_run(self) -> "ConstantStepCost":
+        """Itself: it remembers nothing."""
+        return self
 
     def decode(self, num_decodes: int) -> DecodeCost:  # noqa: ARG002
         """Cost of a step of `num_decodes` decodes."""

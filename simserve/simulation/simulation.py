@@ -1,6 +1,8 @@
 """A fleet, its clients and their clock: built from a scenario, run once, and written down."""
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from simserve.cluster.prompts import Prompts
 from simserve.cluster.router import ROUTERS
 from simserve.cluster.speculated import speculation_columns, speculation_counts
 from simserve.cost import build_step_cost, front_end, memory_ledger
-from simserve.engine.instant import Clock
+from simserve.engine.clock import FOREVER, Clock
 from simserve.engine.lockstep import LockstepReplica
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import Request
@@ -26,9 +28,6 @@ from simserve.spec.ticks import to_seconds, to_ticks
 from simserve.workload.columns import IntArray
 from simserve.workload.streams import random_stream
 from simserve.workload.workload import build_workload
-
-FOREVER = 1 << 62
-"""A tick that no run reaches."""
 
 
 class Simulation:
@@ -76,7 +75,9 @@ class Simulation:
         if patience:
             jitter_key = int(random_stream(self.scenario.seed, "backoff").integers(1 << 62))
             return Impatient(*common, patience=patience, jitter_key=jitter_key, num_api_servers=num_api_servers)
-        return Responsive(*common, num_api_servers) if waits else OpenLoop(*common)
+        if waits:
+            return Responsive(*common, num_api_servers)
+        return OpenLoop(*common, fed=self.scenario.run.resolution == "runs")
 
     def _prompts(self) -> Prompts | None:
         """Where prompts hang in the prefix trie; None where nothing is shared or nothing is cached."""
@@ -99,7 +100,8 @@ class Simulation:
         self.clients.progress = progress
         max_time = self.scenario.run.max_time
         horizon = FOREVER if max_time is None else to_ticks(max_time)
-        self.clock.run(None if max_time is None else horizon)
+        with _rarely_collected():
+            self.clock.run(None if max_time is None else horizon)
         for replica in self.replicas:
             replica.close(horizon)
         return self._result(horizon)
@@ -157,3 +159,14 @@ class Simulation:
             "step_time_breakdown": breakdown,
             "extrapolated_steps": self.cost.extrapolated_steps(steps),
         }
+
+
+@contextmanager
+def _rarely_collected() -> Iterator[None]:
+    """Let Python look for cycles a hundred times less often: a run makes millions of objects and hardly a cycle."""
+    before = gc.get_threshold()
+    gc.set_threshold(100 * before[0], *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
