@@ -58,7 +58,11 @@ def step_columns(replicas: Sequence[Replica]) -> Columns:
         parts = [log.pop(name) for log in logs]
         column = parts[0] if len(parts) == 1 else np.concatenate(parts)
         steps[name] = to_seconds(column) if name in _SECONDS else column
-    return steps
+    kept = [replica.scheduler.step_columns() for replica in replicas]
+    return steps | {
+        name: np.concatenate([np.array(each[name], dtype=np.int32) for each in kept if name in each])
+        for name in dict.fromkeys(name for each in kept for name in each)
+    }
 
 
 def gap_columns(

@@ -19,6 +19,7 @@ from simpy import Event
 from simserve.cost.peers import PeerCost
 from simserve.cost.step import StepCost, StepTime
 from simserve.engine.clock import Clock
+from simserve.engine.counters import Counters
 from simserve.engine.instant import DECIDE, Due
 from simserve.engine.plan import StepPlan
 from simserve.engine.replica import Listener, Replica
@@ -60,6 +61,10 @@ class LockstepReplica(Replica):
         self.waited = 0
         """Ticks that its GPU waited for those of its peers."""
         super().__init__(env, scheduler, cost, skip_equal_steps=False, listener=listener)
+
+    def counters(self) -> Counters:
+        """Those of any replica, its dummy batches, and the ticks that its GPU waited for those of its peers."""
+        return super().counters() | {"dummy_steps": self.num_dummy_steps, "waited_for_peers": self.waited}
 
     def disturb(self) -> None:
         """Something outside has changed what the next step may do."""

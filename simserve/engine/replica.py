@@ -17,6 +17,7 @@ from simpy import Event
 from simserve.cost.step import DecodeCost, StepCost
 from simserve.engine.census import Census
 from simserve.engine.clock import Clock
+from simserve.engine.counters import Counters
 from simserve.engine.equal_steps import Batch, EqualSteps, equal_steps
 from simserve.engine.instant import DECIDE, Due
 from simserve.engine.plan import StepPlan
@@ -120,6 +121,10 @@ class Replica:
             self._wake_at(max(self._ready, now))
         elif self._run is not None:
             self._wake_at(self._run.boundary_reaching(now))
+
+    def counters(self) -> Counters:
+        """What its scheduler and it have counted; see `Scheduler.counters`."""
+        return self.scheduler.counters() | {"skipped_steps": self.num_skipped_steps}
 
     def be_counted(self, census: Census, place: int) -> None:
         """Tell a census of all requests, from now on; before the first one comes."""

@@ -21,8 +21,10 @@ from simserve.engine.request import DECODING, DRAINING, FINISHED, PREFILLING, WA
 from simserve.engine.walk import walk
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Sequence
 
+    from simserve.engine.counters import Counters
     from simserve.engine.handover import KvConsumer, KvProducer
     from simserve.engine.observer import PoolObserver
 
@@ -101,6 +103,21 @@ class Scheduler:
     def unfinished(self) -> list[Request]:
         """Every request that is here."""
         return [*self.running, *self.waiting]
+
+    def counters(self) -> Counters:
+        """What it has counted, by the names of a result's `meta`; those of several engines add up."""
+        return {
+            "total_steps": self.num_steps,
+            "scheduler_calls": self.num_calls,
+            "prefix_cache_queries": self.num_cache_queries,
+            "prefix_cache_hits": self.num_cache_hits,
+            "num_preemptions": self.num_preemptions,
+            "num_thrashings": self.num_thrashings,
+        }
+
+    def step_columns(self) -> dict[str, array[int]]:
+        """What it has kept of each step beside the step log, where steps and rows of the log are the same."""
+        return {}
 
     def waits_since(self, request: Request) -> int:  # noqa: ARG002
         """The step of the last token of a decoding request that is passed over, as some policies do; else -1."""

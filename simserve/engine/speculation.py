@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from simserve.engine.acceptance import Acceptance
     from simserve.engine.block_pool import Hit
     from simserve.engine.config import SchedulerConfig
+    from simserve.engine.counters import Counters
     from simserve.engine.observer import PoolObserver
 
 
@@ -135,6 +136,20 @@ class SpeculativeScheduler(Scheduler):
         """Plans whose tokens are not known yet."""
         self._serves_prompts = self._serves_anyone = False
         """Whether the step that is being decided has a running request with a prompt to compute, and any at all."""
+
+    def counters(self) -> Counters:
+        """Those of any scheduler, and of the drafts."""
+        counts = self.counts
+        return super().counters() | {
+            "spec_decode_num_drafts": counts.num_drafts,
+            "spec_decode_draft_tokens": counts.num_draft_tokens,
+            "spec_decode_accepted_tokens": counts.num_accepted_tokens,
+            "spec_decode_accepted_tokens_per_position": counts.num_accepted_tokens_per_pos,
+        }
+
+    def step_columns(self) -> dict[str, array[int]]:
+        """Drafts that each step verified, and tokens that it gave."""
+        return {"draft_tokens": self.draft_tokens, "output_tokens": self.output_tokens}
 
     # -- one step ------------------------------------------------------------------------------------------------------
 

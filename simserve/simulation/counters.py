@@ -6,8 +6,7 @@ from simserve import __version__
 from simserve.cluster.admission import Refusal
 from simserve.cluster.cluster import Cluster
 from simserve.cost import MemoryLedger, cost_level
-from simserve.engine.lockstep import LockstepReplica
-from simserve.engine.policies.swap import SwapScheduler
+from simserve.engine.counters import total
 from simserve.engine.replica import Replica
 from simserve.simulation.replicas import kv_block_bytes
 from simserve.spec.policies import extensions
@@ -32,39 +31,13 @@ def origin(scenario: Scenario, workload: Workload) -> Counters:
 
 
 def of_engines(replicas: Sequence[Replica], ledger: MemoryLedger) -> Counters:
-    """Sums over the engines."""
-    schedulers = [replica.scheduler for replica in replicas]
-    return {
-        "total_steps": sum(scheduler.num_steps for scheduler in schedulers),
-        "skipped_steps": sum(replica.num_skipped_steps for replica in replicas),
-        "prefix_cache_queries": sum(scheduler.num_cache_queries for scheduler in schedulers),
-        "prefix_cache_hits": sum(scheduler.num_cache_hits for scheduler in schedulers),
-        "num_preemptions": sum(scheduler.num_preemptions for scheduler in schedulers),
-        "num_thrashings": sum(scheduler.num_thrashings for scheduler in schedulers),
-        "scheduler_calls": sum(scheduler.num_calls for scheduler in schedulers),
-        "num_gpu_blocks": schedulers[0].config.num_gpu_blocks,
-        "kv_block_size": schedulers[0].block_size,
-        **_swaps(replicas, ledger),
-        **_dummy_steps(replicas),
-    }
-
-
-def _swaps(replicas: Sequence[Replica], ledger: MemoryLedger) -> Counters:
-    """How often requests were swapped out, and what was copied, both ways, on one GPU of each replica."""
-    swapping = [one.scheduler for one in replicas if isinstance(one.scheduler, SwapScheduler)]
-    if not swapping:
-        return {}
-    copied = sum(scheduler.num_copied_blocks for scheduler in swapping)
-    return {
-        "num_swaps": sum(scheduler.num_swaps for scheduler in swapping),
-        "swapped_bytes": copied * kv_block_bytes(ledger),
-    }
-
-
-def _dummy_steps(replicas: Sequence[Replica]) -> Counters:
-    """Steps that a rank took for nobody, because others that share its experts had somebody."""
-    ranks = [one for one in replicas if isinstance(one, LockstepReplica)]
-    return {"dummy_steps": sum(rank.num_dummy_steps for rank in ranks)} if ranks else {}
+    """Sums over the engines, bytes that were swapped (both ways, on one GPU of each replica), and their KV cache."""
+    counts: Counters = dict(total(replica.counters() for replica in replicas))
+    swapped = counts.pop("swapped_blocks", None)
+    if isinstance(swapped, int):
+        counts["swapped_bytes"] = swapped * kv_block_bytes(ledger)
+    config = replicas[0].scheduler.config
+    return counts | {"num_gpu_blocks": config.num_gpu_blocks, "kv_block_size": config.block_size}
 
 
 def of_the_door(cluster: Cluster) -> Counters:

@@ -89,7 +89,7 @@ class PooledSimulation(Simulation):
         columns = super()._requests(sent, self.num_prefill)
         return columns | records.transfer_columns(self.cluster.transfers, len(columns["status"]), self._row_of())
 
-    def _costs(self, steps: records.Columns) -> dict[str, object]:
+    def _costs(self, steps: records.Columns, waited: float) -> dict[str, object]:  # noqa: ARG002 (no ranks in pools)
         in_prefill = steps["replica"] < self.num_prefill
         breakdown: dict[str, float] = {}
         extrapolated = 0

@@ -14,10 +14,8 @@ from simserve.cluster.cluster import Cluster
 from simserve.cluster.impatient import Impatient, Patience, patience_of_classes
 from simserve.cluster.prompts import Prompts
 from simserve.cluster.router import ROUTERS
-from simserve.cluster.speculated import speculation_columns, speculation_counts
 from simserve.cost import build_step_cost, front_end, memory_ledger
 from simserve.engine.clock import FOREVER, Clock
-from simserve.engine.lockstep import LockstepReplica
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import Request
 from simserve.simulation import counters
@@ -57,7 +55,7 @@ class Simulation:
             return [rank for _ in groups for rank in self._ranks(listener)]
         return [self._replica(listener) for _ in range(cluster.replicas)]
 
-    def _ranks(self, listener: Listener | None) -> list[LockstepReplica]:
+    def _ranks(self, listener: Listener | None) -> Sequence[Replica]:
         return build_ranks(self.clock, self.scenario, self.ledger, self.cost, listener)
 
     def _replica(self, listener: Listener | None) -> Replica:
@@ -116,7 +114,10 @@ class Simulation:
             requests, gaps, attempts = of_attempts(self.clients.log, self.workload, requests, gaps)
         if self.workload.client_input_len is not None:
             requests["client_input_len"] = self.workload.client_input_len
-        steps = records.step_columns(self.replicas) | speculation_columns(self.replicas)
+        steps = records.step_columns(self.replicas)
+        engines = counters.of_engines(self.replicas, self.ledger)
+        waited = engines.pop("waited_for_peers", 0)
+        assert isinstance(waited, int)
         return Result(
             scenario=self.scenario,
             requests=requests,
@@ -127,10 +128,9 @@ class Simulation:
             memory=self.ledger.as_dict(),
             meta={
                 **counters.origin(self.scenario, self.workload),
-                **counters.of_engines(self.replicas, self.ledger),
+                **engines,
                 **counters.of_the_door(self.cluster),
-                **speculation_counts(self.replicas),
-                **self._costs(steps),
+                **self._costs(steps, to_seconds(waited)),
                 "events": self.clock.num_events,
                 "duration": float(steps["end"].max(initial=0.0)),
             },
@@ -151,9 +151,10 @@ class Simulation:
         """From the requests of the engine to the rows of `_requests`."""
         return place_of_attempts(self.clients.log) if isinstance(self.clients, Impatient) else lambda ids: ids
 
-    def _costs(self, steps: records.Columns) -> dict[str, object]:
+    def _costs(self, steps: records.Columns, waited: float) -> dict[str, object]:
+        """What the steps were made of; in `waited` seconds of them a GPU waited for its peers."""
         breakdown = self.cost.breakdown(steps)
-        if waited := to_seconds(sum(one.waited for one in self.replicas if isinstance(one, LockstepReplica))):
+        if waited:
             breakdown |= {"peers": waited, "host": max(0.0, breakdown.get("host", 0.0) - waited)}
         return {
             "step_time_breakdown": breakdown,

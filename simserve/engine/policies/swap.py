@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from simserve.engine.block_pool import Hit
     from simserve.engine.config import SchedulerConfig
+    from simserve.engine.counters import Counters
     from simserve.engine.observer import PoolObserver
     from simserve.engine.plan import StepPlan
     from simserve.engine.request import Request
@@ -60,6 +61,10 @@ class SwapScheduler(ExplicitScheduler):
     def has_requests(self) -> bool:
         """Whether any request waits, runs, or is swapped."""
         return bool(self.running or self.waiting or self._cpu_blocks)
+
+    def counters(self) -> Counters:
+        """Those of any scheduler, how often requests were swapped out, and the blocks copied both ways."""
+        return super().counters() | {"num_swaps": self.num_swaps, "swapped_blocks": self.num_copied_blocks}
 
     def unfinished(self) -> list[Request]:
         """Every request that is here."""
