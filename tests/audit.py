@@ -14,8 +14,8 @@ from simserve.engine.clock import Clock
 from simserve.engine.config import SchedulerConfig
 from simserve.engine.plan import StepPlan
 from simserve.engine.policies import SCHEDULERS
+from simserve.engine.policies.vllm_v1 import VllmV1
 from simserve.engine.request import FINISHED, Request
-from simserve.engine.scheduler import Scheduler
 from simserve.simulation import Simulation
 from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
@@ -39,7 +39,7 @@ class Account:
     """Tokens that the replica had produced when the request was preempted last."""
 
 
-class Audited(Scheduler):
+class Audited(VllmV1):
     """A scheduler that is checked after everything it does."""
 
     def __init__(self, config: SchedulerConfig) -> None:
@@ -95,8 +95,8 @@ class Audited(Scheduler):
     def abort(self, request: Request) -> None:
         self.num_aborted += request.state is not FINISHED
         super().abort(request)
-        assert request not in self.running
-        assert request not in list(self.waiting)
+        assert request not in self.ledger.running
+        assert request not in list(self.ledger.waiting)
         self.decoders.discard(request)
         self.check()
 
@@ -141,32 +141,34 @@ class Audited(Scheduler):
     def check(self) -> None:
         """What holds at any time."""
         self.num_checks += 1
-        waiting = list(self.waiting)
-        here = {*waiting, *self.running}
-        assert len(here) == len(waiting) + len(self.running), "a request is in two places"
+        waiting = list(self.ledger.waiting)
+        here = {*waiting, *self.ledger.running}
+        assert len(here) == len(waiting) + len(self.ledger.running), "a request is in two places"
         assert len(self.accounts) == len(here) + self.num_finished + self.num_aborted, "a request is lost"
-        assert len(self.running) <= (self.config.max_num_active_seqs or self.config.max_num_seqs)
-        self.pool.check()
-        assert self.num_thrashings == self.num_futile
+        assert len(self.ledger.running) <= (self.config.max_num_active_seqs or self.config.max_num_seqs)
+        self.ledger.pool.check()
+        assert self.ledger.num_thrashings == self.num_futile
         assert not (self.num_futile and self.config.scheduler_reserve_full_isl), "preempted again before anyone gained"
         size = self.config.block_size
-        accounts = [self.accounts[request] for request in self.running]
+        accounts = [self.accounts[request] for request in self.ledger.running]
         blocks = sum(-(-account.computed // size) for account in accounts)
         shared = sum(account.hit // size for account in accounts)
-        held = self.pool.num_blocks - self.pool.num_free
+        held = self.ledger.pool.num_blocks - self.ledger.pool.num_free
         assert blocks - shared <= held <= blocks, "a block is lost, or held for nothing"
 
     def check_work(self, plan: StepPlan) -> None:
         """Idle only if nobody is there: the pools of these tests hold the longest request."""
-        assert self.running or not self.waiting, "idle while somebody waits"
+        assert self.ledger.running or not self.ledger.waiting, "idle while somebody waits"
         if plan.is_empty and not plan.preempted:
-            served = [request for request in self.running if self.accounts[request].sampled == request.max_tokens]
-            assert served == list(self.running), "idle while somebody runs"
+            served = [
+                request for request in self.ledger.running if self.accounts[request].sampled == request.max_tokens
+            ]
+            assert served == list(self.ledger.running), "idle while somebody runs"
 
     def check_finished(self, request: Request, account: Account) -> None:
         """All but the last token has KV, unless the request was preempted with the last one in flight; scheduled ahead
         of an EOS that nobody knew of, it computed one token too many."""
-        if request not in self.running:
+        if request not in self.ledger.running:
             assert account.computed == 0
             return
         too_many = account.computed - (request.num_prompt_tokens + request.output_len - 1)

@@ -2,24 +2,30 @@
 
 from typing import Any
 
-from simserve.engine.explicit import ExplicitScheduler
 from simserve.engine.plan import StepPlan
 from simserve.engine.request import FINISHED, Request
+from simserve.engine.request_wise import RequestWise
 from simserve.validation.observation import ids, num_computed_tokens
 from simserve.validation.recording import SchedulerWorkload
 from simserve.validation.replay import PlanInFlight, Replay
 
 
-class Told(ExplicitScheduler):
+class Told(RequestWise):
     """A scheduler that says who gets how many tokens in the plan made last, decodes too."""
 
     told: dict[Request, int]
+    history: dict[Request, int]
+    sampling: list[Request]
 
-    def _note_tokens(self, plan: StepPlan) -> None:
+    def schedule(self) -> StepPlan:
+        self.told, self.history, self.sampling = {}, {}, []
+        return super().schedule()
+
+    def _take_off(self, plan: StepPlan) -> None:
         self.told = {chunk.request: chunk.num_tokens for chunk in plan.chunks}
         self.history = {chunk.request: chunk.history for chunk in plan.chunks}
         self.sampling = [chunk.request for chunk in plan.chunks if chunk.completes]
-        super()._note_tokens(plan)
+        super()._take_off(plan)
 
 
 class PipelinedReplay(Replay):
@@ -58,7 +64,7 @@ class PipelinedReplay(Replay):
             "preempted": sorted(ids(plan.preempted)),
             "hit_tokens": {str(request.id): scheduler.history[request] for request in (*plan.new, *plan.resumed)},
             "num_computed": {str(request.id): num_computed_tokens(scheduler, request) for request in scheduler.told},
-            "free_blocks_after_schedule": scheduler.pool.num_free,
+            "free_blocks_after_schedule": scheduler.ledger.pool.num_free,
         }
 
     def _complete(self, record: dict[str, Any]) -> list[Request]:

@@ -13,7 +13,7 @@ def replay_with_cuts(workload: SchedulerWorkload, rng: Random) -> Json:
     steps: list[Json] = []
     while not run.is_over:
         steps += run.jump(rng.choice([1, 2, 3, 5, 1000])) or [run.step()]
-        run.scheduler.pool.check()
+        run.scheduler.ledger.pool.check()
     return run.trace(steps)
 
 

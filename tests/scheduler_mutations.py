@@ -1,12 +1,13 @@
-"""Wrong versions of the fast scheduler, each with one of the mistakes that a fast scheduler invites."""
+"""Wrong versions of the fast scheduler and of its ledger: the mistakes that a fast scheduler invites."""
 
 from simserve.engine.block_pool import Hit
 from simserve.engine.plan import StepPlan
+from simserve.engine.policies.vllm_v1 import VllmV1
 from simserve.engine.request import DRAINING, Request
-from simserve.engine.scheduler import Scheduler
+from simserve.engine.summed_ledger import SummedLedger
 
 
-class RunningParentIsInvisible(Scheduler):
+class RunningParentIsInvisible(SummedLedger):
     """The blocks that a parent writes while it runs cannot be hit by its child."""
 
     def add(self, request: Request) -> None:
@@ -16,11 +17,11 @@ class RunningParentIsInvisible(Scheduler):
         for branch, shared in zip(branches, before, strict=True):
             branch.shared = shared
 
-    def _begin_sharing(self, owner: Request) -> None:
+    def begin_sharing(self, owner: Request) -> None:
         pass
 
 
-class StarvedDecodeIsOrdinary(Scheduler):
+class StarvedDecodeIsOrdinary(SummedLedger):
     """A decode that got nothing in a step goes on as if it had never had a token in flight."""
 
     def starve(self, plan: StepPlan, request: Request) -> None:
@@ -34,106 +35,107 @@ class StarvedDecodeIsOrdinary(Scheduler):
         self.decoding.clock -= 1
 
 
-class StarvedDecodeLosesItsToken(Scheduler):
+class StarvedDecodeLosesItsToken(SummedLedger):
     """The token in flight of a decode that got nothing in a step never arrives."""
 
     def starve(self, plan: StepPlan, request: Request) -> None:
-        in_flight, self._in_flight = self._in_flight, None
+        in_flight, self.in_flight = self.in_flight, None
         super().starve(plan, request)
-        self._in_flight = in_flight
+        self.in_flight = in_flight
 
 
-class RunGoesOnBehindALiveParent(Scheduler):
+class RunGoesOnBehindALiveParent(SummedLedger):
     """A run does not end where a blocked head may hit what its running parent writes."""
 
-    def steps_ahead(self, plan: StepPlan) -> int:
+    def steps_ahead(self, plan: StepPlan, enough: int = 1) -> int:
         shared, self.shared_decodes = self.shared_decodes, {}
-        num_steps = super().steps_ahead(plan)
+        num_steps = super().steps_ahead(plan, enough)
         self.shared_decodes = shared
         return num_steps
 
 
-class RunGoesOnWithoutBlocks(Scheduler):
+class RunGoesOnWithoutBlocks(SummedLedger):
     """A run does not end where blocks run out."""
 
-    def steps_ahead(self, plan: StepPlan) -> int:
+    def steps_ahead(self, plan: StepPlan, enough: int = 1) -> int:
         num_free, self.pool.num_free = self.pool.num_free, 1 << 40
-        num_steps = super().steps_ahead(plan)
+        num_steps = super().steps_ahead(plan, enough)
         self.pool.num_free = num_free
         return num_steps
 
 
-class RunGoesOnPastAFinish(Scheduler):
+class RunGoesOnPastAFinish(SummedLedger):
     """With asynchronous scheduling a run begins although blocks and seats come free within the next step."""
 
-    def steps_ahead(self, plan: StepPlan) -> int:
+    def steps_ahead(self, plan: StepPlan, enough: int = 1) -> int:
         finishing, plan.finishing = plan.finishing, []
-        num_steps = super().steps_ahead(plan)
+        num_steps = super().steps_ahead(plan, enough)
         plan.finishing = finishing
         return num_steps
 
 
-class RunGoesOnWithAHeadThatFits(Scheduler):
+class RunGoesOnWithAHeadThatFits(SummedLedger):
     """A run does not end although the head of the queue might be admitted."""
 
-    def steps_ahead(self, plan: StepPlan) -> int:
-        self._head_stays_blocked = True
-        tested, self._tested_version = self._tested_version, self.pool.version
-        num_steps = super().steps_ahead(plan)
-        self._tested_version = tested
+    def steps_ahead(self, plan: StepPlan, enough: int = 1) -> int:
+        self.head.is_blocked = True
+        tried, self.head.tried = self.head.tried, self.pool.version
+        num_steps = super().steps_ahead(plan, enough)
+        self.head.tried = tried
         return num_steps
 
 
-class PreemptedLosesItsTokenInFlight(Scheduler):
+class PreemptedLosesItsTokenInFlight(SummedLedger):
     """The token in flight of a preempted request never arrives."""
 
     def _keep_late(self, request: Request) -> None:
         pass
 
 
-class TokensInFlightAreHashed(Scheduler):
+class TokensInFlightAreHashed(SummedLedger):
     """With asynchronous scheduling a block is hashed in the step that fills it, as without."""
 
     def num_hashed_blocks(self, request: Request, ahead: int = 0) -> int:
         return super().num_hashed_blocks(request, ahead + int(self.config.async_scheduling))
 
 
-class ChunksFitInAnyOrder(Scheduler):
+class ChunksFitInAnyOrder(VllmV1):
     """Chunks are served as if the order of `running` never mattered."""
 
     def _fits(self, needed: int, budget: int, threshold: int) -> bool:
-        shared, self.shared_decodes = self.shared_decodes, {}
+        shared, self.books.shared_decodes = self.books.shared_decodes, {}
         fits = super()._fits(needed, budget, threshold)
-        self.shared_decodes = shared
+        self.books.shared_decodes = shared
         return fits
 
 
-class BlockedHeadIsNotLookedUpAgain(Scheduler):
+class BlockedHeadIsNotLookedUpAgain(VllmV1):
     """A head that was blocked stays so though blocks came free or text was entered."""
 
-    def _admit(self, plan: StepPlan, budget: int, threshold: int) -> None:
-        self._blocked_version = self.pool.version
-        super()._admit(plan, budget, threshold)
+    def schedule(self) -> StepPlan:
+        head = self.books.head
+        head._version = self.books.pool.version
+        return super().schedule()
 
 
-class WatermarkCountsOnAnEmptyBatch(Scheduler):
+class WatermarkCountsOnAnEmptyBatch(SummedLedger):
     """The watermark keeps the first request out of an empty engine."""
 
-    def _admissible_tokens(self, request: Request, hit: Hit, budget: int, threshold: int) -> int:
+    def has_room(self, request: Request, hit: Hit, num_tokens: int) -> bool:
         num_blocks = -(-request.num_tokens // self.config.block_size)
         if not self.running and num_blocks + self._watermark_blocks > self.pool.num_free:
-            return 0
-        return super()._admissible_tokens(request, hit, budget, threshold)
+            return False
+        return super().has_room(request, hit, num_tokens)
 
 
-class FreeHitsCountTwice(Scheduler):
+class FreeHitsCountTwice(SummedLedger):
     """What a head hits counts as free although it leaves the free queue."""
 
-    def _admissible_tokens(self, request: Request, hit: Hit, budget: int, threshold: int) -> int:
-        return super()._admissible_tokens(request, Hit(hit.pieces, hit.num_blocks, 0), budget, threshold)
+    def has_room(self, request: Request, hit: Hit, num_tokens: int) -> bool:
+        return super().has_room(request, Hit(hit.pieces, hit.num_blocks, 0), num_tokens)
 
 
-class LastTokenGetsKv(Scheduler):
+class LastTokenGetsKv(SummedLedger):
     """The last token of an answer gets KV, and so may fill a block."""
 
     def _drain(self, request: Request) -> None:
@@ -141,7 +143,7 @@ class LastTokenGetsKv(Scheduler):
         request.num_computed_tokens += 1
 
 
-class DroppedTokenIsHashed(Scheduler):
+class DroppedTokenIsHashed(SummedLedger):
     """The last token in flight of a request that is aborted still fills and hashes its block."""
 
     def abort(self, request: Request) -> None:
@@ -150,7 +152,7 @@ class DroppedTokenIsHashed(Scheduler):
         super().abort(request)
 
 
-ALL = [
+LEDGERS = [
     RunningParentIsInvisible,
     StarvedDecodeIsOrdinary,
     StarvedDecodeLosesItsToken,
@@ -160,10 +162,9 @@ ALL = [
     RunGoesOnWithAHeadThatFits,
     PreemptedLosesItsTokenInFlight,
     TokensInFlightAreHashed,
-    ChunksFitInAnyOrder,
-    BlockedHeadIsNotLookedUpAgain,
     WatermarkCountsOnAnEmptyBatch,
     FreeHitsCountTwice,
     LastTokenGetsKv,
     DroppedTokenIsHashed,
 ]
+POLICIES = [ChunksFitInAnyOrder, BlockedHeadIsNotLookedUpAgain]

@@ -52,5 +52,5 @@ def served_once(question: Scenario) -> Result:
     np.testing.assert_array_equal(result.requests["output_len"][done], whole[done])
     for replica in simulation.replicas:
         if not replica.scheduler.has_requests:
-            assert replica.scheduler.pool.num_free == replica.scheduler.pool.num_blocks
+            assert replica.scheduler.ledger.pool.num_free == replica.scheduler.ledger.pool.num_blocks
     return result

@@ -15,9 +15,9 @@ from simserve.cluster.prompts import Prompts
 from simserve.engine.block_pool import BlockPool
 from simserve.engine.cached_text import Piece, Run
 from simserve.engine.config import SchedulerConfig
+from simserve.engine.policies.vllm_v1 import VllmV1
 from simserve.engine.prefix import Branch
 from simserve.engine.request import FINISHED, PREFILLING, WAITING, Request
-from simserve.engine.scheduler import Scheduler
 from simserve.validation.observation import num_cached_blocks
 
 MAX_MODEL_LEN = 10_000
@@ -75,8 +75,8 @@ class PoolMachine(RuleBasedStateMachine):
         self.specs = specs
         config = SchedulerConfig(64, 10_000, MAX_MODEL_LEN, num_blocks + 1, block_size, caching)
         self.observer = Observer() if observed else None
-        self.scheduler = Scheduler(config, self.observer)
-        self.pool = self.scheduler.pool
+        self.scheduler = VllmV1(config, self.observer)
+        self.pool = self.scheduler.ledger.pool
         self.plain = oracle.BlockPool(num_blocks + 1, block_size, caching)
         self.tokens = list(prompts_of(specs))
         self.prompts = Prompts(workload_of(specs, self.tokens), block_size, MAX_MODEL_LEN) if caching else None
@@ -124,8 +124,8 @@ class PoolMachine(RuleBasedStateMachine):
             return
         self.waiting.remove(pair)
         self.running.append(pair)
-        self.scheduler.waiting.remove(pair.fast)
-        self.scheduler.running[pair.fast] = None
+        self.scheduler.ledger.waiting.remove(pair.fast)
+        self.scheduler.ledger.running[pair.fast] = None
         if hit.pieces:
             self.pool.touch(pair.fast, hit)
         pair.fast.num_blocks, pair.fast.num_computed_tokens, pair.fast.state = len(blocks), num_hit, PREFILLING
@@ -174,7 +174,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.release(pair, may_return=True)
         pair.fast.num_computed_tokens, pair.fast.state = 0, WAITING
         self.waiting.append(pair)
-        self.scheduler.waiting.append(pair.fast)
+        self.scheduler.ledger.waiting.append(pair.fast)
 
     def finish(self, pair: Pair) -> None:
         self.running.remove(pair)
@@ -185,7 +185,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.done.add(pair.row)
 
     def release(self, pair: Pair, may_return: bool) -> None:
-        del self.scheduler.running[pair.fast]
+        del self.scheduler.ledger.running[pair.fast]
         self.pool.release(pair.fast, may_return=may_return)
         self.plain.free(pair.plain)
 

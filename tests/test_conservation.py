@@ -39,7 +39,7 @@ def assert_conserved(audit: Audit) -> None:
     assert_tokens_add_up(audit)
     for scheduler in audit.schedulers:
         if not scheduler.has_requests:
-            assert scheduler.pool.num_free == scheduler.pool.num_blocks
+            assert scheduler.ledger.pool.num_free == scheduler.ledger.pool.num_blocks
 
 
 def assert_everyone_is_somewhere(audit: Audit) -> None:

@@ -8,9 +8,9 @@ import pytest
 from served import OFFLINE, SYNC, constant, serve
 
 from simserve.engine.config import SchedulerConfig
+from simserve.engine.policies.vllm_v1 import VllmV1
 from simserve.engine.prefix import ENDLESS, Branch
 from simserve.engine.request import Request
-from simserve.engine.scheduler import Scheduler
 from simserve.report.summary import summarize
 from simserve.report.table import benchmark_table
 from simserve.simulation import simulate
@@ -19,7 +19,7 @@ ONE_BY_ONE = ("workload.arrivals={process: constant, rate: 0.1}", "workload.outp
 BUDGETS = (16, 50, 4096)
 
 
-def admitted(scheduler: Scheduler, request: Request) -> int:
+def admitted(scheduler: VllmV1, request: Request) -> int:
     """Tokens that a request hits when it comes now and all before it are done."""
     scheduler.add(request)
     while scheduler.has_requests:
@@ -37,7 +37,7 @@ def asking(row: int, *path: tuple[Branch, int], num_tokens: int) -> Request:
 def test_196_a_block_is_known_by_all_that_comes_before_it() -> None:
     """inference-sim#196, LLMServingSim (change log): hashes that were not chained, 53 collisions. The same 16 tokens
     behind two different heads are two blocks; behind the same head they are one."""
-    scheduler = Scheduler(SchedulerConfig(8, 256, 256, 100, 16, async_scheduling=False))
+    scheduler = VllmV1(SchedulerConfig(8, 256, 256, 100, 16, async_scheduling=False))
     head, other_head = Branch(), Branch()
     tail_of = {head: Branch(), other_head: Branch()}
     for branch, tail in tail_of.items():

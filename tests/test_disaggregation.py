@@ -18,14 +18,15 @@ from test_laws import assert_same_records
 from typer.testing import CliRunner
 
 from simserve.cli import app
-from simserve.cost import MemoryLedger, build_step_cost
+from simserve.cost import build_step_cost
 from simserve.cost.pipeline import PipelineCost
 from simserve.engine.acceptance import Acceptance
-from simserve.engine.explicit import ExplicitScheduler
+from simserve.engine.drafts import Drafts, speculation_by
+from simserve.engine.ledger import Fetch
 from simserve.engine.pipeline import PipelineReplica
+from simserve.engine.plan import StepPlan
 from simserve.engine.replica import Listener, Replica
-from simserve.engine.scheduler import Scheduler
-from simserve.engine.speculation import SpeculativeScheduler, speculation_by
+from simserve.engine.request_wise import RequestWise
 from simserve.planning.capacity import find_capacity
 from simserve.planning.executor import open_executor
 from simserve.planning.fleet import find_fleet
@@ -424,9 +425,13 @@ STAGES = "cluster.pipeline_parallel=2"
 class OneStage(PooledSimulation):
     """Two pools whose replicas are pipelines of one stage."""
 
-    def _member(self, pool: Pool, listener: Listener | None, skips: bool = True) -> Replica:
+    def _member(
+        self, pool: Pool, listener: Listener | None, *, skips: bool = True, fetch: Fetch | None = None
+    ) -> Replica:
         config = scheduler_config(pool.scenario, pool.ledger.num_gpu_blocks)
-        return PipelineReplica(self.clock, ExplicitScheduler(config), PipelineCost([pool.cost]), listener=listener)
+        return PipelineReplica(
+            self.clock, RequestWise(config, fetch=fetch), PipelineCost([pool.cost]), listener=listener
+        )
 
 
 PLAIN = {"async_scheduling": False, "scheduling_policy": "fcfs"}
@@ -444,12 +449,24 @@ def test_one_stage_is_no_pipeline(question: Scenario) -> None:
     assert_same_records(OneStage(question, question.cluster.pools).run(), simulate(question))
 
 
+class WithoutVerifications(RequestWise):
+    """Counts decodes again, which the cost of an engine without drafts knows."""
+
+    def schedule(self) -> StepPlan:
+        plan = super().schedule()
+        plan.chunks = plan.chunks[plan.num_decodes :]
+        return plan
+
+
 class NoDrafts(PooledSimulation):
     """Two pools whose schedulers verify no drafts, request by request."""
 
-    def _scheduler(self, scenario: Scenario, ledger: MemoryLedger) -> Scheduler:
-        config = scheduler_config(scenario, ledger.num_gpu_blocks)
-        return SpeculativeScheduler(config, speculation_by("ngram", 0), Acceptance((), 1.0, 0))
+    def _member(
+        self, pool: Pool, listener: Listener | None, *, skips: bool = True, fetch: Fetch | None = None
+    ) -> Replica:
+        config = scheduler_config(pool.scenario, pool.ledger.num_gpu_blocks)
+        drafts = Drafts(speculation_by("ngram", 0), Acceptance((), 1.0, 0))
+        return Replica(self.clock, WithoutVerifications(config, drafts, fetch=fetch), pool.cost, listener=listener)
 
 
 @pytest.mark.plain_source

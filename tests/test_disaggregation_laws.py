@@ -4,7 +4,6 @@ left to chance.
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +19,8 @@ from test_skipping import assert_same, both_ways
 from simserve.cluster.disaggregation import Disaggregation
 from simserve.engine.census import Census
 from simserve.engine.clock import FOREVER
-from simserve.engine.handover import KvConsumer, KvProducer
-from simserve.engine.request import DECODING, Request
-from simserve.engine.scheduler import Scheduler
+from simserve.engine.ledger import Ledger
+from simserve.engine.request import Request
 from simserve.report.itl import pooled_gaps
 from simserve.report.speculation import num_later_tokens
 from simserve.report.summary import summarize
@@ -151,6 +149,7 @@ class Books:
         for replica in self.simulation.replicas:
             if not replica.is_counted:
                 replica.be_counted(Census(1), 0)
+        self.decode = self.simulation.replicas[self.simulation.num_prefill :]
         self.num_checks = 0
 
     def check(self) -> None:
@@ -160,35 +159,27 @@ class Books:
         on_the_way = set(cluster._handovers)
         seen: set[int] = set()
         for replica in self.simulation.replicas:
-            scheduler = replica.scheduler
-            if scheduler.producer is not None:
-                held = scheduler.producer.held
-                here, holders = [*scheduler.running, *scheduler.waiting, *held], [*scheduler.running, *held]
-                assert {int(request.id) for request in held} <= on_the_way
-            else:
-                assert scheduler.consumer is not None
-                queue, receiving = scheduler.consumer.queue, scheduler.consumer.receiving
-                holders = [*scheduler.running, *receiving, *queue.arrived]
-                here = [*scheduler.running, *queue, *receiving]
-                assert {int(request.id) for request in receiving} <= on_the_way
+            ledger = replica.scheduler.ledger
+            for there in (ledger.held, ledger.loading):
+                assert {int(request.id) for request in there} <= on_the_way
+            holders = [*ledger.running, *ledger.held, *ledger.loading, *ledger.arrived]
+            here = [*holders, *ledger.waiting]
+            if replica in self.decode:
                 here = [request for request in here if int(request.id) not in on_the_way]
             rows = [int(request.id) for request in here]
             assert len(rows) == len(set(rows))
             assert not seen & set(rows), "a request is in two places"
             seen.update(rows)
-            self.check_blocks(scheduler, holders)
+            self.check_blocks(ledger, holders)
 
     @staticmethod
-    def check_blocks(scheduler: Scheduler, holders: list[Request]) -> None:
+    def check_blocks(ledger: Ledger, holders: list[Request]) -> None:
         """All blocks are free, or held by someone who is known to hold them; shared ones are held by several."""
-        scheduler.pool.check()
-        clock, size = scheduler.decoding.clock, scheduler.block_size
-        held = 0
-        for request in holders:
-            held += -(-(clock - request.base) // size) if request.state is DECODING else request.num_blocks
-        assert scheduler.pool.num_blocks - scheduler.pool.num_free <= held, "a block is lost"
-        if not scheduler.config.enable_prefix_caching:
-            assert scheduler.pool.num_blocks - scheduler.pool.num_free == held, "a block is held twice"
+        ledger.pool.check()
+        held = sum(ledger.num_blocks_held(request) for request in holders)
+        assert ledger.pool.num_blocks - ledger.pool.num_free <= held, "a block is lost"
+        if not ledger.config.enable_prefix_caching:
+            assert ledger.pool.num_blocks - ledger.pool.num_free == held, "a block is held twice"
 
 
 @pytest.mark.plain_source
@@ -206,38 +197,38 @@ def test_requests_and_blocks_are_conserved_at_every_instant(question: Scenario) 
     assert isinstance(cluster, Disaggregation)
     assert not cluster._handovers
     for replica in books.simulation.replicas:
-        assert replica.scheduler.pool.num_free == replica.scheduler.pool.num_blocks
+        assert replica.scheduler.ledger.pool.num_free == replica.scheduler.ledger.pool.num_blocks
         assert replica.num_outstanding(FOREVER) == 0
 
 
 def keep_what_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A prefill replica forgets to free what it has sent."""
-    monkeypatch.setattr(KvProducer, "sent", lambda self, request: self.held.pop(request))
+    monkeypatch.setattr(Ledger, "sent", lambda self, request: self.held.pop(request))
 
 
 def free_at_the_end_of_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     """A prefill replica does not wait for the transfer."""
-    take_over = KvProducer.take_over
+    give_back = Ledger.give_back
 
-    def at_once(self: KvProducer, request: Request) -> bool:
-        is_held = take_over(self, request)
-        if is_held:
-            self.scheduler.pool.release(request, may_return=False)
+    def at_once(self: Ledger, request: Request) -> None:
+        give_back(self, request)
+        if request in self.held:
+            self.pool.release(request, may_return=False)
             request.num_blocks = 1
-        return is_held
 
-    monkeypatch.setattr(KvProducer, "take_over", at_once)
+    monkeypatch.setattr(Ledger, "give_back", at_once)
 
 
 def take_a_block_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decode replica allocates a block that nobody holds."""
-    allocate = KvConsumer._allocate
+    load = Ledger.load
 
-    def one_more(self: KvConsumer, *args: Any) -> None:
-        self.scheduler.pool.take(1)
-        allocate(self, *args)
+    def one_more(self: Ledger, request: Request) -> bool:
+        loaded = load(self, request)
+        self.pool.take(int(loaded))
+        return loaded
 
-    monkeypatch.setattr(KvConsumer, "_allocate", one_more)
+    monkeypatch.setattr(Ledger, "load", one_more)
 
 
 @pytest.mark.plain_source
@@ -270,7 +261,7 @@ def test_nothing_stays_behind_who_gives_up(question: Scenario) -> None:
     for replica in books.simulation.replicas:
         scheduler = replica.scheduler
         assert not scheduler.has_requests
-        assert scheduler.pool.num_free == scheduler.pool.num_blocks
+        assert scheduler.ledger.pool.num_free == scheduler.ledger.pool.num_blocks
         assert replica.num_outstanding(FOREVER) == 0
     assert (result.requests["status"] != UNFINISHED).all()
     answered = result.requests["status"] == COMPLETED

@@ -95,7 +95,7 @@ def test_nothing_stays_behind_who_gives_up(question: Scenario) -> None:
     audit = audited(question)
     attempts, steps = audit.result.attempts, audit.result.steps
     finished, aborted = (sum(getattr(s, name) for s in audit.schedulers) for name in ("num_finished", "num_aborted"))
-    left = sum(len(scheduler.running) + len(scheduler.waiting) for scheduler in audit.schedulers)
+    left = sum(len(scheduler.ledger.running) + len(scheduler.ledger.waiting) for scheduler in audit.schedulers)
     reached, refused = ~np.isnan(attempts["engine_arrival"]), attempts["code"] > 0
     assert reached.sum() - refused.sum() == finished + aborted + left
     assert refused.sum() == (audit.moments[-1].rejected if audit.moments else 0)
@@ -108,7 +108,7 @@ def test_nothing_stays_behind_who_gives_up(question: Scenario) -> None:
     assert_tokens_of_attempts_are_counted(audit)
     for scheduler in audit.schedulers:
         if not scheduler.has_requests:
-            assert scheduler.pool.num_free == scheduler.pool.num_blocks
+            assert scheduler.ledger.pool.num_free == scheduler.ledger.pool.num_blocks
 
 
 def assert_tokens_of_attempts_are_counted(audit: Audit) -> None:

@@ -16,8 +16,8 @@ from simserve.engine.clock import Clock
 from simserve.engine.gpu.device import LAUNCH_QUEUE_DEPTH, Gpu
 from simserve.engine.gpu.replica import KernelReplica
 from simserve.engine.gpu.timeline import Copy, step_timeline
+from simserve.engine.policies.vllm_v1 import VllmV1
 from simserve.engine.replica import Listener
-from simserve.engine.scheduler import Scheduler
 from simserve.simulation import Simulation, scheduler_config, simulate
 from simserve.spec.load import load_scenario
 from simserve.spec.resources import find
@@ -186,7 +186,7 @@ class KernelSimulation(Simulation):
         super().__init__(question)
 
     def _replica(self, listener: Listener | None) -> KernelReplica:
-        scheduler = Scheduler(scheduler_config(self.scenario, self.ledger.num_gpu_blocks))
+        scheduler = VllmV1(scheduler_config(self.scenario, self.ledger.num_gpu_blocks))
         gpu = Gpu.of(self.clock, self.scenario.cluster.gpu)
         gpu.copy(1e15, self.link)
         return KernelReplica(self.clock, scheduler, self.cost, gpu, listener)

@@ -17,8 +17,8 @@ from random_scenarios import scenarios
 from scenario_text import scenario
 from single_steps import single_steps, ticks
 
+from simserve.engine.policies.vllm_v1 import VllmV1
 from simserve.engine.request import Request
-from simserve.engine.scheduler import Scheduler
 from simserve.report.itl import pooled_gaps
 from simserve.simulation import scheduler_config, simulate
 from simserve.spec.result import COMPLETED, REJECTED, Result
@@ -228,7 +228,7 @@ def test_the_arrivals_of_a_closed_loop_can_be_replayed(tmp_path: Path) -> None:
 
 def decisions(question: Scenario, output_len: list[int], pace: int) -> list[Any]:
     """What the scheduler decides up to the first step that gives a last token; `pace` requests come a step."""
-    scheduler = Scheduler(scheduler_config(question, question.engine.num_gpu_blocks or 0))
+    scheduler = VllmV1(scheduler_config(question, question.engine.num_gpu_blocks or 0))
     workload = build_workload(question)
     limit = question.engine.max_model_len
     columns = (workload.input_len, workload.max_tokens, workload.priority)
@@ -252,11 +252,11 @@ def decisions(question: Scenario, output_len: list[int], pace: int) -> list[Any]
     return decided
 
 
-def described(plan: Any, scheduler: Scheduler) -> Any:
+def described(plan: Any, scheduler: VllmV1) -> Any:
     names = [[request.id for request in requests] for requests in (plan.new, plan.resumed, plan.preempted)]
     chunks = [(chunk.request.id, chunk.num_tokens, chunk.history) for chunk in plan.chunks]
-    queues = [[request.id for request in requests] for requests in (scheduler.running, scheduler.waiting)]
-    return names, chunks, plan.num_decodes, plan.context, queues, scheduler.pool.num_free
+    queues = [[request.id for request in requests] for requests in (scheduler.ledger.running, scheduler.ledger.waiting)]
+    return names, chunks, plan.num_decodes, plan.context, queues, scheduler.ledger.pool.num_free
 
 
 @given(scenarios(workload={"max_tokens": 150}), st.integers(1, 9), st.randoms(use_true_random=False))
@@ -283,7 +283,7 @@ LOADS = {
 
 @pytest.mark.parametrize("load", LOADS)
 def test_work_is_linear(load: str) -> None:
-    """Scheduler calls and events per request grow by at most a tenth from 5,000 to 10,000 to 20,000 requests."""
+    """VllmV1 calls and events per request grow by at most a tenth from 5,000 to 10,000 to 20,000 requests."""
     effort: dict[str, list[float]] = {"events": [], "scheduler_calls": []}
     for count in (5_000, 10_000, 20_000):
         meta = simulate(scenario(*LOADS[load], f"workload.num_requests={count}")).meta

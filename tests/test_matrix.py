@@ -94,7 +94,7 @@ def answered(question: Scenario) -> Result:
     simulation = build_simulation(question)
     result = simulation.run()
     for replica in simulation.replicas:
-        pool = replica.scheduler.pool
+        pool = replica.scheduler.ledger.pool
         assert not replica.scheduler.has_requests
         assert pool.num_free == pool.num_blocks
     return result

@@ -6,6 +6,7 @@ Each rule of the oracle is changed in turn, and so is the fast scheduler, whose 
 
 from collections.abc import Iterator
 from random import Random
+from types import ModuleType
 
 import pytest
 import scheduler_mutations
@@ -14,6 +15,7 @@ from recorder import drive
 from replays import first_difference
 from workloads import random_workload
 
+from simserve.engine.policies import summed
 from simserve.validation import replay as replay_module
 from simserve.validation.fidelity import find_difference
 
@@ -38,9 +40,15 @@ def test_random_workloads_tell_every_rule_of_the_oracle(name: str) -> None:
     assert any(differs(workload) for _, workload in random_workloads())
 
 
-@pytest.mark.parametrize("wrong", scheduler_mutations.ALL, ids=lambda wrong: wrong.__name__)
-def test_a_wrong_fast_scheduler_is_caught(wrong: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_module, "Scheduler", wrong)
+WRONG = [*((summed, "SummedLedger", ledger) for ledger in scheduler_mutations.LEDGERS),
+         *((replay_module, "VllmV1", policy) for policy in scheduler_mutations.POLICIES)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("module", "name", "wrong"), WRONG, ids=[wrong.__name__ for _, _, wrong in WRONG])
+def test_a_wrong_fast_scheduler_is_caught(
+    module: ModuleType, name: str, wrong: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, name, wrong)
 
     def differs(seed: int, workload: dict) -> bool:
         try:

@@ -14,9 +14,9 @@ from served import served_once
 from simserve.cost import build_step_cost, memory_ledger
 from simserve.cost.pipeline import PipelineCost
 from simserve.cost.stages import layers_of_stages
-from simserve.engine.explicit import ExplicitScheduler
 from simserve.engine.pipeline import MicroBatch, PipelineReplica
 from simserve.engine.replica import Replica
+from simserve.engine.request_wise import RequestWise
 from simserve.simulation import Simulation, scheduler_config, simulate
 from simserve.spec.errors import ScenarioError
 from simserve.spec.result import COMPLETED, Result
@@ -58,7 +58,7 @@ class OneStage(Simulation):
 
     def _replica(self, listener: Any) -> Replica:
         config = scheduler_config(self.scenario, self.ledger.num_gpu_blocks)
-        return PipelineReplica(self.clock, ExplicitScheduler(config), PipelineCost([self.cost]), listener=listener)
+        return PipelineReplica(self.clock, RequestWise(config), PipelineCost([self.cost]), listener=listener)
 
 
 @pytest.mark.plain_source
@@ -121,7 +121,7 @@ def test_micro_batches_pass_the_stages_as_a_tandem_queue(question: Scenario) -> 
         def _replica(self, listener: Any) -> Replica:
             config = scheduler_config(self.scenario, self.ledger.num_gpu_blocks)
             assert isinstance(self.cost, PipelineCost)
-            return Watched(self.clock, ExplicitScheduler(config), self.cost, listener=listener)
+            return Watched(self.clock, RequestWise(config), self.cost, listener=listener)
 
     Watching(question.with_overrides(["cluster.replicas=1", "cluster.router=round_robin"])).run()
     free = [0] * question.cluster.pipeline_parallel
@@ -207,7 +207,7 @@ def test_drafts_and_stages_give_whole_answers(stages: int, method: str) -> None:
     assert (result.requests["status"] == COMPLETED).all()
     assert result.steps["output_tokens"].sum() == result.requests["output_len"].sum()
     for replica in simulation.replicas:
-        assert replica.scheduler.pool.num_free == replica.scheduler.pool.num_blocks
+        assert replica.scheduler.ledger.pool.num_free == replica.scheduler.ledger.pool.num_blocks
 
 
 @pytest.mark.parametrize("acceptance", [0, 1])

@@ -13,7 +13,7 @@ from scenario_text import scenario
 from test_skipping import assert_same, both_ways
 from workloads import large_workload, random_workload
 
-from simserve.engine.policies.prefill_first import PrefillFirstScheduler
+from simserve.engine.policies.prefill_first import PrefillFirst
 from simserve.simulation import simulate
 from simserve.spec.result import COMPLETED, REJECTED
 from simserve.spec.scenario import Scenario
@@ -72,11 +72,11 @@ class Restated(Scheduler):
 def replayed(workload: dict, cuts: Random | None = None) -> dict:
     """Trace of simserve's own scheduler: step by step, or with runs of equal steps that are cut at random."""
     run = Replay(parse_workload(workload))
-    run.scheduler = PrefillFirstScheduler(run.scheduler.config)
+    run.scheduler = PrefillFirst(run.scheduler.config)
     steps: list[dict] = []
     while not run.is_over:
         steps += (run.jump(cuts.choice([1, 2, 3, 5, 1000])) if cuts else []) or [run.step()]
-        run.scheduler.pool.check()
+        run.scheduler.ledger.pool.check()
     return run.trace(steps)
 
 

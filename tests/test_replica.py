@@ -12,9 +12,9 @@ from single_steps import ticks
 from simserve.cost import build_step_cost
 from simserve.engine.census import Census
 from simserve.engine.clock import Clock
+from simserve.engine.policies.vllm_v1 import VllmV1
 from simserve.engine.replica import Replica
 from simserve.engine.request import Request
-from simserve.engine.scheduler import Scheduler
 from simserve.simulation import scheduler_config, simulate
 from simserve.spec.result import UNFINISHED, Result
 from simserve.spec.scenario import Scenario
@@ -121,7 +121,7 @@ def test_an_end_in_time_takes_the_steps_decided_before_it(resolution: str, mode:
 def test_a_request_is_outstanding_until_after_the_tick_of_its_last_token() -> None:
     question = constant(SYNC)
     clock = Clock()
-    scheduler = Scheduler(scheduler_config(question, 1000))
+    scheduler = VllmV1(scheduler_config(question, 1000))
     replica = Replica(clock, scheduler, build_step_cost(question))
     replica.be_counted(Census(1), 0)
     clock.run(until=5 * MILLISECOND)
@@ -138,7 +138,7 @@ def test_an_idle_replica_waits_without_events() -> None:
     """Nothing is on the heap while nobody is there."""
     question = constant(SYNC)
     clock = Clock()
-    Replica(clock, Scheduler(scheduler_config(question, 1000)), build_step_cost(question))
+    Replica(clock, VllmV1(scheduler_config(question, 1000)), build_step_cost(question))
     clock.run()
     assert clock.peek() == float("inf")
     assert clock.now == 0

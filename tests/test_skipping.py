@@ -11,7 +11,7 @@ from scenario_text import scenario
 from single_steps import first_steps, last_steps, single_steps, ticks
 
 from simserve.engine.equal_steps import Progression
-from simserve.engine.scheduler import Scheduler
+from simserve.engine.policies.vllm_v1 import VllmV1
 from simserve.report.summary import summarize
 from simserve.simulation import simulate
 from simserve.spec.result import Result
@@ -130,8 +130,8 @@ def test_a_batch_that_decodes_together_is_one_row() -> None:
 
 def overshoot(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run goes one step too far."""
-    ahead = Scheduler.steps_ahead
-    monkeypatch.setattr(Scheduler, "steps_ahead", lambda *args: (n := ahead(*args)) + (n > 0))
+    ahead = VllmV1.steps_ahead
+    monkeypatch.setattr(VllmV1, "steps_ahead", lambda *args: (n := ahead(*args)) + (n > 0))
 
 
 def wrong_growth(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,16 +142,16 @@ def wrong_growth(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def blind_to_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks are taken for one step fewer than a run has."""
-    repeat = Scheduler.repeat
+    repeat = VllmV1.repeat
 
-    def one_fewer(self: Scheduler, num_steps: int) -> Any:
+    def one_fewer(self: VllmV1, num_steps: int) -> Any:
         taken = self.decoding.blocks_needed(num_steps) - self.decoding.blocks_needed(num_steps - 1)
         plan = repeat(self, num_steps)
         self.pool.num_free += taken
         self.pool.num_unhashed += taken
         return plan
 
-    monkeypatch.setattr(Scheduler, "repeat", one_fewer)
+    monkeypatch.setattr(VllmV1, "repeat", one_fewer)
 
 
 @pytest.mark.plain_source

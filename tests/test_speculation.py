@@ -211,9 +211,9 @@ def test_clients_may_leave_in_the_middle_of_a_step(question: Scenario) -> None:
     np.testing.assert_array_equal(result.requests["output_len"][done], whole[done])
     assert summarize(result)["completed"] == done.sum()
     for replica in simulation.replicas:
-        replica.scheduler.pool.check()
+        replica.scheduler.ledger.pool.check()
         if not replica.scheduler.has_requests:
-            assert replica.scheduler.pool.num_free == replica.scheduler.pool.num_blocks
+            assert replica.scheduler.ledger.pool.num_free == replica.scheduler.ledger.pool.num_blocks
 
 
 @given(speculative_scenarios())
@@ -233,7 +233,7 @@ def test_everyone_gets_the_whole_answer_once(question: Scenario) -> None:
     assert result.steps["output_tokens"].sum() == requests["output_len"].sum()
     assert summarize(result)["completed"] == done.sum()
     for replica in simulation.replicas:
-        pool = replica.scheduler.pool
+        pool = replica.scheduler.ledger.pool
         pool.check()
         if not replica.scheduler.has_requests:
             assert pool.num_free == pool.num_blocks

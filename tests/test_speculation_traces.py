@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from workloads import workloads
 
 from simserve.engine.acceptance import Acceptance
-from simserve.engine.speculation import Speculation, SpeculativeScheduler, speculation_by
+from simserve.engine.drafts import Drafts, Speculation, speculation_by
+from simserve.engine.request_wise import RequestWise
 from simserve.validation.recording import SchedulerWorkload, parse_workload
 from simserve.validation.replay import Replay
 
@@ -21,11 +22,11 @@ UNORDERED = ("got_token", "finished")
 def steps_of(workload: SchedulerWorkload, speculation: Speculation, acceptance: Acceptance) -> list[dict[str, Any]]:
     """Steps of a workload under speculation, in the recorder's format; block counts are checked after each."""
     replay = Replay(workload)
-    replay.scheduler = SpeculativeScheduler(replay.scheduler.config, speculation, acceptance)
+    replay.scheduler = RequestWise(replay.scheduler.config, Drafts(speculation, acceptance))
     steps = []
     while not replay.is_over:
         steps.append(in_any_order(replay.step()))
-        replay.scheduler.pool.check()
+        replay.scheduler.ledger.pool.check()
     return steps
 
 

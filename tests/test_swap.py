@@ -13,13 +13,12 @@ from random_scenarios import scenarios
 from scenario_text import scenario
 from served import milliseconds, serve
 from single_steps import single_steps, ticks
-from test_explicit import assert_same_requests
+from test_request_wise import assert_same_requests
 from test_skipping import assert_same, both_ways
 
 from simserve.engine.gpu.replica import KernelReplica
 from simserve.engine.plan import StepPlan
-from simserve.engine.policies import SCHEDULERS
-from simserve.engine.policies.swap import SwapScheduler
+from simserve.engine.policies.swap import Swap
 from simserve.engine.request import SWAPPED, Request
 from simserve.report.summary import summarize
 from simserve.report.table import benchmark_table
@@ -58,7 +57,7 @@ def test_without_cpu_memory_it_is_recomputation(question: Scenario) -> None:
         np.testing.assert_array_equal(left[name], right[name], err_msg=name)
 
 
-class Accountant(SwapScheduler):
+class Accountant(Swap):
     """Where every block and every request is, after everything that happens. Blocks are not shared."""
 
     total_cpu_blocks = -1
@@ -82,16 +81,16 @@ class Accountant(SwapScheduler):
         self.check()
 
     def check(self) -> None:
-        places = [*self.waiting, *self.running, *self.swapped, *self.leaving, *self.returning]
+        places = [*self.ledger.waiting, *self.ledger.running, *self.swapped, *self.leaving, *self.returning]
         assert len(places) == len(set(places)) == len(self.unfinished()), "a request is in two places, or in none"
-        assert len(self.running) + len(self.returning) <= self.config.max_num_seqs
-        size = self.block_size
+        assert len(self.ledger.running) + len(self.returning) <= self.config.max_num_seqs
+        size = self.ledger.block_size
         for request in (*self.swapped, *self.leaving, *self.returning):
             assert request.state is SWAPPED
             assert 0 < request.num_computed_tokens < request.num_tokens, "a token is lost on the way"
-        on_gpu = [*self.running, *self.leaving, *self.returning]
+        on_gpu = [*self.ledger.running, *self.leaving, *self.returning]
         held = sum(request.num_blocks for request in on_gpu)
-        assert held + self.pool.num_free == self.pool.num_blocks, "a block is lost"
+        assert held + self.ledger.pool.num_free == self.ledger.pool.num_blocks, "a block is lost"
         in_cpu_memory = [*self.swapped, *self.leaving, *self.returning]
         copies = sum(-(-request.num_computed_tokens // size) for request in in_cpu_memory)
         assert copies + self.num_free_cpu_blocks == self.total_cpu_blocks, "a block of CPU memory is lost"
@@ -107,7 +106,7 @@ SPACES = st.sampled_from([0, 20e6, 200e6, 64e9])
 @settings(max_examples=60, deadline=None)
 def test_blocks_and_requests_are_conserved_here_there_and_on_the_way(question: Scenario, space: float) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(SCHEDULERS, "swap", Accountant)
+        patch.setattr("simserve.simulation.replicas.Swap", Accountant)
         result = simulate(question.with_overrides([f"engine.swap_space={space}"]))
     if question.run.max_time is None:
         assert np.all(np.isin(result.requests["status"], (COMPLETED, REJECTED)))
@@ -120,7 +119,7 @@ def test_blocks_and_requests_are_conserved_here_there_and_on_the_way(question: S
 
 
 def forget(self: Accountant, request: Request) -> None:
-    SwapScheduler._is_out(self, request)
+    Swap._is_out(self, request)
     self.swapped.clear()
 
 
@@ -130,13 +129,13 @@ def leak(self: Accountant, request: Request) -> None:
 
 
 def keep(self: Accountant, request: Request) -> None:
-    SwapScheduler._is_back(self, request)
+    Swap._is_back(self, request)
     self.num_free_cpu_blocks -= 1
 
 
 @pytest.mark.plain_source
 def test_requests_are_swapped_under_the_accountants_eyes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SCHEDULERS, "swap", Accountant)
+    monkeypatch.setattr("simserve.simulation.replicas.Swap", Accountant)
     monkeypatch.setattr(Accountant, "away", 0)
     simulate(SQUEEZED)
     assert Accountant.away > 1000
@@ -150,7 +149,7 @@ def test_requests_are_swapped_under_the_accountants_eyes(monkeypatch: pytest.Mon
 def test_the_accountant_sees_what_is_lost(
     method: str, fault: Callable[[Accountant, Request], None], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(SCHEDULERS, "swap", Accountant)
+    monkeypatch.setattr("simserve.simulation.replicas.Swap", Accountant)
     monkeypatch.setattr(Accountant, method, fault)
     with pytest.raises(AssertionError, match=words):
         simulate(SQUEEZED)
@@ -361,10 +360,10 @@ def test_copies_share_the_memory_of_the_gpu_with_kernels() -> None:
     assert kernels.meta["num_swaps"] == steps.meta["num_swaps"] != 0
     replica = simulation.replicas[0]
     assert isinstance(replica, KernelReplica)
-    assert isinstance(replica.scheduler, SwapScheduler)
+    assert isinstance(replica.scheduler, Swap)
     slowed = kernels.steps["gpu_time"].sum() - steps.steps["gpu_time"].sum()
     copied = kernels.meta["swapped_bytes"]
-    assert copied == replica.scheduler.num_copied_blocks * BLOCK_BYTES
+    assert copied == replica.scheduler.counters()["swapped_blocks"] * BLOCK_BYTES
     assert 0 < slowed <= copied / replica.gpu.hbm.rate
     alone = question.with_overrides(["engine.swap_space=0"])
     assert_same_requests(simulate(alone.with_overrides(["run.resolution=kernels"])), simulate(alone))
@@ -389,10 +388,10 @@ def test_clients_may_leave_wherever_their_request_is(space: str) -> None:
     assert np.isin(result.requests["status"], (COMPLETED, TIMED_OUT)).all()
     assert 0 < (result.requests["status"] == TIMED_OUT).sum() < 100
     scheduler = simulation.replicas[0].scheduler
-    assert isinstance(scheduler, SwapScheduler)
+    assert isinstance(scheduler, Swap)
     scheduler.schedule()
     assert not scheduler.has_requests
-    assert scheduler.pool.num_free == scheduler.pool.num_blocks
+    assert scheduler.ledger.pool.num_free == scheduler.ledger.pool.num_blocks
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from calibration.engine.block_table import BlockTable
 from calibration.engine.runner import ModelRunner, StepTimes
 from simserve.engine.config import SchedulerConfig
 from simserve.engine.plan import StepPlan
+from simserve.engine.policies.vllm_v1 import VllmV1
 from simserve.engine.request import Request
-from simserve.engine.scheduler import Scheduler
 from simserve.validation.observation import num_computed_tokens, scheduled_tokens
 
 
@@ -54,7 +54,7 @@ class Engine:
         self.runner = runner
         seats = max(config.max_num_seqs, config.max_num_active_seqs or 0)
         self.block_table = BlockTable(config.num_gpu_blocks, config.block_size, seats, config.max_model_len)
-        self.scheduler = Scheduler(config, observer=self.block_table)
+        self.scheduler = VllmV1(config, observer=self.block_table)
         self._texts: dict[Request, list[int]] = {}
 
     def add(self, request: Request, prompt: Sequence[int]) -> None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from notebooks.gallery._runs import scenario, summary
 from simserve.cost.pipeline import PipelineCost
-from simserve.engine.explicit import ExplicitScheduler
 from simserve.engine.pipeline import MicroBatch, PipelineReplica
 from simserve.engine.replica import Listener, Replica
+from simserve.engine.request_wise import RequestWise
 from simserve.report.plots.style import BLUE, GREEN, PURPLE, RED
 from simserve.simulation import Simulation, scheduler_config
 from simserve.spec.ticks import to_seconds
@@ -50,7 +50,7 @@ class Watching(Simulation):
 
     def _replica(self, listener: Listener | None) -> Replica:
         assert isinstance(self.cost, PipelineCost)
-        scheduler = ExplicitScheduler(scheduler_config(self.scenario, self.ledger.num_gpu_blocks))
+        scheduler = RequestWise(scheduler_config(self.scenario, self.ledger.num_gpu_blocks))
         replica = Watched(self.clock, scheduler, self.cost, listener=listener)
         replica.passed = []
         return replica

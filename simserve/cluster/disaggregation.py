@@ -1,5 +1,9 @@
 """A fleet in two pools: prompts are computed in one, answers in the other, and KV crosses a network in between.
 
+One thing differs from vLLM 0.32: its proxy throws the token of the prefill replica away and has its decode replica
+compute the last token of the prompt again; here, as in DistServe, Dynamo and SGLang, the token counts. A decode replica
+therefore allocates room for it, too, and nobody that has its KV can be short of a block for its first step.
+
 The journey of a request: both replicas are chosen when it arrives (a decode replica knows what it will not have to
 fetch). The prefill replica computes the prompt and its first token. With the token the request goes on to the decode
 replica, which gives it blocks as soon as it has them, and then fetches what is not in its own prefix cache. When all of
@@ -22,8 +26,8 @@ from simserve.cluster.cluster import Cluster
 from simserve.cluster.link import Network
 from simserve.cluster.prompts import Prompts
 from simserve.cluster.router import Router
-from simserve.engine.handover import KvConsumer, KvProducer
 from simserve.engine.instant import ARRIVAL, TRANSFER, Due
+from simserve.engine.ledger import Ledger
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import FINISHED, Request
 
@@ -82,8 +86,6 @@ class Disaggregation(Cluster):
         self._listener = listener
         self._handovers: dict[int, Handover] = {}
         self.transfers = array("q")
-        self._producers = [KvProducer(replica.scheduler) for replica in prefill]
-        self._consumers = [KvConsumer(replica.scheduler, self._fetch) for replica in decode]
 
     def _serve(self, request: Request, row: int, group: int, prefix_len: int) -> bool:
         decode = self._num_prefill + self._router.choose()
@@ -103,7 +105,7 @@ class Disaggregation(Cluster):
         self._handovers[name] = Handover(prefill, computed, decode, request)
         self._place(name, prefill, computed)
         if request.output_len > 1:
-            self._producers[prefill].keep(computed)
+            self._ledger(prefill).keep(computed)
         self.replicas[decode].expect(1)
         self.replicas[prefill].receive(computed)
         return True
@@ -117,7 +119,7 @@ class Disaggregation(Cluster):
         """Whether so little is to be computed that a transfer is not worth it (Dynamo's conditional disaggregation)."""
         if not self._stay_below:
             return False
-        pool = self.replicas[decode].scheduler.pool
+        pool = self._ledger(decode).pool
         return request.num_prompt_tokens - pool.lookup(request).num_blocks * pool.block_size < self._stay_below
 
     # -- from the first token to the second ----------------------------------------------------------------------------
@@ -135,7 +137,7 @@ class Disaggregation(Cluster):
         """The first token is known: the request goes on to its decode replica, if another token is to follow."""
         handover = self._handovers[row]
         request, computed, replica = handover.to_go_on, handover.computed, self.replicas[handover.decode]
-        has_kv = computed in self._producers[handover.prefill].held
+        has_kv = computed in self._ledger(handover.prefill).held
         replica.expect(-1)
         if handover.is_abandoned and has_kv:
             self._end(row)
@@ -144,13 +146,13 @@ class Disaggregation(Cluster):
             del self._handovers[row]
         if request.output_len == 1 or handover.is_abandoned:
             return
-        self._consumer(handover).begin_elsewhere(request, computed.first_step, has_kv)
+        self._ledger(handover.decode).begin_elsewhere(request, computed.first_step, has_kv)
         if self.placed is not None:
             request.first_token = computed.first_token
             self.placed[row] = replica, request
         replica.receive(request)
 
-    def _fetch(self, request: Request, num_cached_blocks: int) -> None:
+    def fetch(self, request: Request, num_cached_blocks: int) -> None:
         """A decode replica gives a request blocks, in the step that it is deciding: what is missing is asked for."""
         row = int(request.id)
         handover = self._handovers[row]
@@ -171,15 +173,15 @@ class Disaggregation(Cluster):
         handover = self._end(row)
         replica = self.replicas[handover.decode]
         self.transfers.fromlist([row, handover.started, int(self._env.now), handover.num_bytes])
-        self._consumer(handover).arrive(handover.to_go_on)
+        self._ledger(handover.decode).arrive(handover.to_go_on)
         replica.disturb()
 
     def _end(self, row: int) -> Handover:
         """The blocks of a prefill replica are not needed any more."""
         handover = self._handovers.pop(row)
         replica = self.replicas[handover.prefill]
-        self._producers[handover.prefill].sent(handover.computed)
-        if replica.scheduler.waiting:
+        self._ledger(handover.prefill).sent(handover.computed)
+        if replica.scheduler.ledger.anyone_waits:
             replica.disturb()
         return handover
 
@@ -193,18 +195,18 @@ class Disaggregation(Cluster):
         handover = self._handovers.get(name)
         if handover is None:
             return
-        producer = self._producers[handover.prefill]
+        held = self._ledger(handover.prefill).held
         if handover.computed.state is not FINISHED:  # its first token, if it is known at all, is known too late
-            producer.forget(handover.computed)
+            self._ledger(handover.prefill).keep_no_more(handover.computed)
             self.replicas[handover.decode].expect(-1)
             del self._handovers[name]
         elif handover.to_go_on.first_step < 0:  # its first token is on its way to the decode replica
             handover.is_abandoned = True
-        elif handover.computed in producer.held and handover.to_go_on not in self._consumer(handover).receiving:
+        elif handover.computed in held and handover.to_go_on not in self._ledger(handover.decode).loading:
             self._end(name)  # nothing was asked for
 
-    def _consumer(self, handover: Handover) -> KvConsumer:
-        return self._consumers[handover.decode - self._num_prefill]
+    def _ledger(self, replica: int) -> Ledger:
+        return self.replicas[replica].scheduler.ledger
 
     def _at(self, at: int, priority: int, row: int, then: Callable[[int], object]) -> None:
         event = Due(self._env, at, priority + row)

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simserve.engine.handover import STEP_ELSEWHERE
+from simserve.engine.ledger import STEP_ELSEWHERE
 from simserve.engine.progress import PROGRESS_FIELDS, progress
 from simserve.engine.replica import Replica
 from simserve.engine.step_log import FINISH_FIELDS, GAP_FIELDS, STEP_FIELDS

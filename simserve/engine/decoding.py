@@ -36,6 +36,10 @@ class DecodingSet:
         """Heap of (base, seq, request), the longest context first and stale entries among them; None where nobody asks
         for it."""
 
+    def keep_lengths(self) -> None:
+        """From now on `longest` may be asked for; before the first request joins."""
+        self.lengths = []
+
     def join(self, request: Request, num_computed_tokens: int, remaining: int) -> None:
         """A request has computed its prompt by the step at `clock`, and `remaining` tokens follow the one that this
         step gives it.

@@ -110,7 +110,7 @@ class LockstepReplica(Replica):
             self._pass_over(plan, at)
             self._end, self._ready = end, ready
             return
-        scheduler, in_flight, known = self.scheduler, self._in_flight, end
+        ledger, in_flight, known = self.scheduler.ledger, self._in_flight, end
         if self._asynchronous:
             known = max(self._end, at + time.cpu)
             if in_flight is not None:
@@ -123,7 +123,7 @@ class LockstepReplica(Replica):
         self.log.add_step(
             [
                 *(1, at, end, end, 0, 0, plan.num_prefill_tokens, plan.num_decodes, plan.context),
-                *(len(scheduler.running), len(scheduler.waiting), scheduler.pool.num_free),
+                *(len(ledger.running), len(ledger.waiting), ledger.pool.num_free),
                 *(len(plan.preempted) + self._unwritten_preemptions, gpu, time.cpu, time.padded),
             ]
         )

@@ -86,8 +86,7 @@ class PipelineReplica(Replica):
 
     def _decide(self) -> bool:
         """Decide a micro-batch and send it on its way; False if there is nobody for it."""
-        scheduler = self.scheduler
-        plan = scheduler.schedule()
+        ledger, plan = self.scheduler.ledger, self.scheduler.schedule()
         self._unwritten_preemptions += len(plan.preempted)
         if plan.is_empty:
             self._stalled = not (self._flights or plan.preempted)
@@ -98,7 +97,7 @@ class PipelineReplica(Replica):
         )
         batch = MicroBatch(plan, int(self.env.now), cpu, padded, times)
         preempted, self._unwritten_preemptions = self._unwritten_preemptions, 0
-        batch.counts = len(scheduler.running), len(scheduler.waiting), scheduler.pool.num_free, preempted
+        batch.counts = len(ledger.running), len(ledger.waiting), ledger.pool.num_free, preempted
         for request, step_before in plan.gaps:
             self.log.gaps.fromlist([int(request.id), step_before, plan.index])
         batch.left = self.env.process(self._pass_stages(batch))

@@ -32,7 +32,7 @@ def progress(request: Request, scheduler: Scheduler, in_flight: StepPlan | None)
 
 def _num_output_tokens(request: Request, scheduler: Scheduler, in_flight: StepPlan | None) -> int:
     if request.state is DECODING:
-        computed = scheduler.decoding.clock - request.base
+        computed = scheduler.ledger.num_computed_tokens(request)
         is_known = in_flight is None or scheduler.waits_since(request) >= 0
         return computed - request.num_prompt_tokens + int(is_known)
     return request.num_tokens - request.num_prompt_tokens
@@ -45,7 +45,7 @@ def _last_step(request: Request, scheduler: Scheduler, in_flight: StepPlan | Non
     if scheduler.waits_since(request) >= 0:
         return scheduler.waits_since(request)
     if in_flight is None:
-        return scheduler.num_steps - 1 if request.state is DECODING else request.token_step
+        return scheduler.ledger.num_steps - 1 if request.state is DECODING else request.token_step
     for resumed, step_before in in_flight.gaps:
         if resumed is request:
             return step_before

@@ -65,8 +65,8 @@ class Replica:
         self._passing = False
         """Whether arrivals pass during a run that is not slept through: its end is known already."""
         self._uneven = cost.uneven
-        if cost.uneven is not None:
-            scheduler.decoding.lengths = []
+        if cost.uneven is not None and scheduler.decoding is not None:
+            scheduler.decoding.keep_lengths()
         self._decode_costs: dict[int, DecodeCost] = {}
         self._unwritten_preemptions = 0
         """Preemptions of steps that scheduled nothing and so have no row: they count in the next row."""
@@ -101,7 +101,7 @@ class Replica:
         self.scheduler.add(request)
         if self._run is not None:
             self._joined.append(now)
-            if self._passing or self.scheduler.waiting[0] is not request:
+            if self._passing or self.scheduler.ledger.first_waiting() is not request:
                 return  # nothing that it could change before the run ends
         self.disturb()
 
@@ -253,7 +253,7 @@ class Replica:
     def _step(self, at: int) -> StepPlan:
         """Decide the step that is due at `at`, and take in the tokens that are due."""
         scheduler = self.scheduler
-        plan = scheduler.schedule()
+        ledger, plan = scheduler.ledger, scheduler.schedule()
         num_decodes = plan.num_decodes
         context = plan.context if self._uneven is None else self._balanced_context(plan)
         if plan.chunks:
@@ -290,9 +290,9 @@ class Replica:
                 plan.num_prefill_tokens,
                 num_decodes,
                 plan.context,
-                len(scheduler.running),
-                len(scheduler.waiting),
-                scheduler.pool.num_free,
+                len(ledger.running),
+                len(ledger.waiting),
+                ledger.pool.num_free,
                 len(plan.preempted) + self._unwritten_preemptions,
                 gpu,
                 cpu,
@@ -368,6 +368,7 @@ class Replica:
         if num_steps < SHORTEST_RUN:
             return None
         decoding = self.scheduler.decoding
+        assert decoding is not None
         cost = self._decode_cost(decoding.count)
         context = decoding.context + decoding.count
         if self._uneven is not None:
@@ -400,7 +401,7 @@ class Replica:
 
     def _num_waiting(self, at: int) -> int:
         """How many waited at tick `at` of the run just slept through."""
-        return len(self.scheduler.waiting) - sum(joined > at for joined in self._joined)
+        return len(self.scheduler.ledger.waiting) - sum(joined > at for joined in self._joined)
 
     def _take(self, run: EqualSteps, num_steps: int) -> None:
         """The first `num_steps` steps of a run have passed."""
@@ -409,13 +410,14 @@ class Replica:
         if self._in_flight is not None:
             self._take_tokens(max(self._end, run.start + run.batch.cost.cpu))
         scheduler, log = self.scheduler, self.log
-        counts = len(scheduler.running), self._num_waiting(run.start)
+        assert scheduler.decoding is not None
+        counts = len(scheduler.ledger.running), self._num_waiting(run.start)
         last_blocks = scheduler.decoding.blocks_of_step(num_steps - 1)
         plan = scheduler.repeat(num_steps)
         self.num_skipped_steps += num_steps - 1
         self._ready = run.boundaries.at(num_steps - 1)
         self._end = end = run.ends.at(num_steps - 1)
-        free = scheduler.pool.num_free
+        free = scheduler.ledger.pool.num_free
         if self._asynchronous:
             self._in_flight = plan
             if num_steps > 1:  # only the step after the last tells when its tokens are known

@@ -11,6 +11,7 @@ from simserve.cluster.router import ROUTERS, Router
 from simserve.cost import MemoryLedger, StepCost, build_step_cost, memory_ledger
 from simserve.cost.drafter import models_with_kv
 from simserve.cost.kv_pool import sent_bytes
+from simserve.engine.ledger import Fetch
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import Request
 from simserve.simulation.replicas import build_replica
@@ -52,10 +53,12 @@ class PooledSimulation(Simulation):
         skips = not (self._stay_below and self._caches_prefixes())
         prefill = [self._member(self.prefill, self._prefilled) for _ in range(self.num_prefill)]
         decode_replicas = range(self.decode.scenario.cluster.replicas)
-        return prefill + [self._member(self.decode, listener, skips=skips) for _ in decode_replicas]
+        return prefill + [self._member(self.decode, listener, skips=skips, fetch=self._fetch) for _ in decode_replicas]
 
-    def _member(self, pool: Pool, listener: Listener | None, *, skips: bool = True) -> Replica:
-        return build_replica(self.clock, pool.scenario, pool.ledger, pool.cost, listener, skips=skips)
+    def _member(
+        self, pool: Pool, listener: Listener | None, *, skips: bool = True, fetch: Fetch | None = None
+    ) -> Replica:
+        return build_replica(self.clock, pool.scenario, pool.ledger, pool.cost, listener, skips=skips, fetch=fetch)
 
     def _cluster(self, listener: Listener | None) -> Disaggregation:
         pools = self.replicas[: self.num_prefill], self.replicas[self.num_prefill :]
@@ -79,6 +82,10 @@ class PooledSimulation(Simulation):
 
     def _caches_prefixes(self) -> bool:
         return any(pool.scenario.engine.enable_prefix_caching for pool in (self.prefill, self.decode))
+
+    def _fetch(self, request: Request, num_cached_blocks: int) -> None:
+        assert isinstance(self.cluster, Disaggregation)
+        self.cluster.fetch(request, num_cached_blocks)
 
     def _prefilled(self, request: Request, known: int) -> None:
         assert isinstance(self.cluster, Disaggregation)

@@ -5,20 +5,22 @@ from simserve.cost.pipeline import PipelineCost
 from simserve.engine.acceptance import Acceptance
 from simserve.engine.clock import Clock
 from simserve.engine.config import SchedulerConfig
-from simserve.engine.explicit import ExplicitScheduler
+from simserve.engine.drafts import Drafts, speculation_by
 from simserve.engine.gpu.device import Gpu
 from simserve.engine.gpu.replica import KernelReplica
+from simserve.engine.ledger import Fetch
 from simserve.engine.lockstep import Lockstep, LockstepReplica
 from simserve.engine.pipeline import PipelineReplica
 from simserve.engine.policies import SCHEDULERS
 from simserve.engine.policies.batch_timer import BatchTimer
-from simserve.engine.policies.static import StaticScheduler
-from simserve.engine.policies.swap import SwapScheduler
+from simserve.engine.policies.static import Static
+from simserve.engine.policies.swap import Swap
 from simserve.engine.policies.swapper import CpuMemory, Swapper
+from simserve.engine.policies.vllm_v1 import VllmV1
 from simserve.engine.replica import Listener, Replica
+from simserve.engine.request import Request
+from simserve.engine.request_wise import RequestWise
 from simserve.engine.scheduler import Scheduler
-from simserve.engine.speculation import SpeculativeScheduler, speculation_by
-from simserve.spec.policies import policy_name
 from simserve.spec.scenario import Scenario
 from simserve.spec.ticks import to_ticks
 from simserve.workload.streams import random_stream
@@ -33,12 +35,32 @@ def build_replica(
     *,
     skips: bool = True,
     alone: bool = False,
+    fetch: Fetch | None = None,
 ) -> Replica:
     """A replica of the scenario's engine, with the blocks of `ledger`, whose steps take what `cost` says.
 
-    `skips`: runs of equal steps may be taken in one sleep. `alone`: all other events concern this replica.
+    `skips`: runs of equal steps may be taken in one sleep. `alone`: all other events concern this replica. `fetch`
+    brings KV from elsewhere, where requests begin there.
     """
-    scheduler = build_scheduler(scenario, ledger)
+    if scenario.engine.preemption == "swap":
+        return _swapping(env, scenario, ledger, cost, listener)
+    if scenario.engine.static_batching is not None:
+        return _batching(env, scenario, ledger, cost, listener)
+    scheduler = build_scheduler(scenario, ledger, fetch)
+    return _around(scheduler, env, scenario, cost, listener, skips=skips, alone=alone)
+
+
+def _around(
+    scheduler: Scheduler,
+    env: Clock,
+    scenario: Scenario,
+    cost: StepCost,
+    listener: Listener | None,
+    *,
+    skips: bool = True,
+    alone: bool = False,
+) -> Replica:
+    """The replica around a scheduler."""
     if isinstance(cost, PipelineCost):
         return PipelineReplica(env, scheduler, cost, listener=listener)
     if scenario.run.resolution == "kernels":
@@ -60,27 +82,51 @@ def build_ranks(
     ]
 
 
-def build_scheduler(scenario: Scenario, ledger: MemoryLedger) -> Scheduler:
-    """The scheduler of one replica."""
+def build_scheduler(scenario: Scenario, ledger: MemoryLedger, fetch: Fetch | None = None) -> Scheduler:
+    """The scheduler of one replica, of those that need nothing beside them."""
     config, spec = scheduler_config(scenario, ledger.num_gpu_blocks), scenario.engine.speculative
+    if spec is None and scenario.cluster.pipeline_parallel == 1:
+        kind = SCHEDULERS[scenario.engine.scheduler]
+        return kind(config) if fetch is None else VllmV1(config, fetch=fetch)
+    drafts = None
     if spec is not None:
         seed = int(random_stream(scenario.seed, "acceptance").integers(1 << 62))
         acceptance = Acceptance(spec.acceptance, spec.match_rate, seed)
-        return SpeculativeScheduler(config, speculation_by(spec.method, spec.num_speculative_tokens), acceptance)
-    if scenario.cluster.pipeline_parallel > 1:
-        return ExplicitScheduler(config)
-    return SCHEDULERS[policy_name(scenario.engine)](config)
+        drafts = Drafts(speculation_by(spec.method, spec.num_speculative_tokens), acceptance)
+    return RequestWise(config, drafts, fetch=fetch)
 
 
-def equip(replica: Replica, scenario: Scenario, ledger: MemoryLedger) -> None:
-    """Start what the policy of a replica needs beside it."""
-    scheduler, batching = replica.scheduler, scenario.engine.static_batching
-    if isinstance(scheduler, StaticScheduler) and batching is not None:
-        BatchTimer(replica, scheduler, to_ticks(batching.timeout))
-    if isinstance(scheduler, SwapScheduler):
-        link = scenario.cluster.gpu.interconnect.host_bandwidth
-        memory = CpuMemory(scenario.engine.swap_space or 0.0, kv_block_bytes(ledger), link)
-        Swapper(replica, scheduler, memory, replica.gpu if isinstance(replica, KernelReplica) else None)
+def _batching(
+    env: Clock, scenario: Scenario, ledger: MemoryLedger, cost: StepCost, listener: Listener | None
+) -> Replica:
+    """A replica with static batches, and the timer beside it."""
+    batching = scenario.engine.static_batching
+    timeout = 0 if batching is None else to_ticks(batching.timeout)
+
+    def begins_to_wait(request: Request) -> None:
+        timer.start(request)
+
+    config = scheduler_config(scenario, ledger.num_gpu_blocks)
+    scheduler = Static(config, begins_to_wait if timeout else None)
+    replica = _around(scheduler, env, scenario, cost, listener, alone=scenario.cluster.replicas == 1)
+    timer = BatchTimer(replica, scheduler, timeout)
+    return replica
+
+
+def _swapping(
+    env: Clock, scenario: Scenario, ledger: MemoryLedger, cost: StepCost, listener: Listener | None
+) -> Replica:
+    """A replica that swaps, and the link to CPU memory beside it."""
+    link = scenario.cluster.gpu.interconnect.host_bandwidth
+    memory = CpuMemory(scenario.engine.swap_space or 0.0, kv_block_bytes(ledger), link)
+
+    def copy(request: Request, num_blocks: int, outward: bool) -> None:
+        swapper.begin(request, num_blocks, outward)
+
+    scheduler = Swap(scheduler_config(scenario, ledger.num_gpu_blocks), memory.num_blocks, copy)
+    replica = _around(scheduler, env, scenario, cost, listener, alone=scenario.cluster.replicas == 1)
+    swapper = Swapper(replica, scheduler, memory, replica.gpu if isinstance(replica, KernelReplica) else None)
+    return replica
 
 
 def kv_block_bytes(ledger: MemoryLedger) -> float:

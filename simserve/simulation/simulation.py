@@ -19,7 +19,7 @@ from simserve.engine.clock import FOREVER, Clock
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import Request
 from simserve.simulation import counters
-from simserve.simulation.replicas import build_ranks, build_replica, equip
+from simserve.simulation.replicas import build_ranks, build_replica
 from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
 from simserve.spec.ticks import to_seconds, to_ticks
@@ -45,8 +45,6 @@ class Simulation:
         self.cluster = self._cluster(listener)
         open_the_door(self.cluster, scenario)
         self.clients = self._clients(patience, waits)
-        for replica in self.replicas:
-            equip(replica, scenario, self.ledger)
 
     def _fleet(self, listener: Listener | None) -> list[Replica]:
         cluster = self.scenario.cluster

@@ -69,11 +69,6 @@ def _static_problems(engine: "EngineSpec") -> Iterator[tuple[str, str]]:
         yield "engine.watermark", "would be ignored: a static batch has blocks for all it may need; leave it out"
 
 
-def policy_name(engine: "EngineSpec") -> str:
-    """The scheduler that has all that the engine asks for."""
-    return "swap" if engine.preemption == "swap" else engine.scheduler
-
-
 def extensions(engine: "EngineSpec") -> list[str]:
     """What the engine has and vLLM has not, in words."""
     asked = {

@@ -15,7 +15,7 @@ def scheduled_tokens(scheduler: Scheduler, plan: StepPlan) -> dict[Request, int]
     chunks = {chunk.request: chunk.num_tokens for chunk in plan.chunks}
     finishing = set(plan.finishing)
     tokens = {}
-    for request in scheduler.running:
+    for request in scheduler.ledger.running:
         if request in chunks:
             tokens[request] = chunks[request]
         elif plan.num_decodes and (request.state is DECODING or (request.state is DRAINING and request in finishing)):
@@ -25,16 +25,12 @@ def scheduled_tokens(scheduler: Scheduler, plan: StepPlan) -> dict[Request, int]
 
 def num_computed_tokens(scheduler: Scheduler, request: Request) -> int:
     """Tokens of a request whose KV is or will be there after the steps decided so far."""
-    if request.state is DECODING:
-        return scheduler.decoding.clock - request.base
-    return request.num_computed_tokens
+    return scheduler.ledger.num_computed_tokens(request)
 
 
 def num_blocks_held(scheduler: Scheduler, request: Request) -> int:
     """Blocks that a running request holds."""
-    if request.state is DECODING:
-        return blocks_of(scheduler, num_computed_tokens(scheduler, request))
-    return request.num_blocks
+    return scheduler.ledger.num_blocks_held(request)
 
 
 def blocks_of(scheduler: Scheduler, num_tokens: int) -> int:
@@ -44,12 +40,12 @@ def blocks_of(scheduler: Scheduler, num_tokens: int) -> int:
 
 def num_cached_blocks(scheduler: Scheduler) -> int:
     """Distinct hashes that vLLM's pool would know: those entered, and those that running requests enter at release."""
-    pool = scheduler.pool
+    ledger, pool = scheduler.ledger, scheduler.ledger.pool
     count = pool.num_entered
     if not pool.enable_prefix_caching:
         return count
-    for request in scheduler.running:
-        num_hashed = scheduler.num_hashed_blocks(request) if request.state is DECODING else request.num_hashed_blocks
+    for request in ledger.running:
+        num_hashed = ledger.num_hashed_blocks(request)
         runs = request.branch.runs if request.branch else ()
         for index in range(request.num_entered_blocks, num_hashed):
             count += not any(run.alive_until(index) > index for run in runs)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from simserve.engine.config import SchedulerConfig
 from simserve.engine.plan import StepPlan
+from simserve.engine.policies.vllm_v1 import VllmV1
 from simserve.engine.prefix import ENDLESS, Branch, extend
 from simserve.engine.request import DECODING, FINISHED, Request
 from simserve.engine.scheduler import UNLIMITED, Scheduler
@@ -38,7 +39,7 @@ def replay(workload: SchedulerWorkload, runs: bool = False) -> Json:
 
 def build_scheduler(config: WorkloadConfig) -> Scheduler:
     """The scheduler that a workload asks for."""
-    return Scheduler(
+    return VllmV1(
         SchedulerConfig(
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
@@ -156,10 +157,10 @@ class Replay:
             return []
         scheduler = self.scheduler
         first, self.num_steps = self.num_steps, self.num_steps + num_steps - 1
-        decoding = [request for request in scheduler.running if request.state is DECODING]
+        decoding = [request for request in scheduler.ledger.running if request.state is DECODING]
         before = self.in_flight.popleft() if self.config.async_scheduling else None
         sampling = [request for request in before.sampling if request.state is not FINISHED] if before else decoding
-        room = scheduler.pool.num_free + sum(num_blocks_held(scheduler, request) for request in decoding)
+        room = scheduler.ledger.pool.num_free + sum(num_blocks_held(scheduler, request) for request in decoding)
         plan = self.last_plan = scheduler.repeat(num_steps)
         records = [self._within_run(decoding, step) for step in range(first, first + num_steps)]
         left = [num_computed_tokens(scheduler, request) - num_steps + 1 for request in decoding]
@@ -190,7 +191,7 @@ class Replay:
     def _within_run(self, decoding: list[Request], step: int) -> Json:
         """The record of a step of the run just taken, which ends at `num_steps`, counted back from the state there."""
         scheduler, left = self.scheduler, self.num_steps - step
-        room = scheduler.pool.num_free + sum(num_blocks_held(scheduler, request) for request in decoding)
+        room = scheduler.ledger.pool.num_free + sum(num_blocks_held(scheduler, request) for request in decoding)
         computed = {str(request.id): num_computed_tokens(scheduler, request) - left for request in decoding}
         held = {name: blocks_of(scheduler, num_tokens) for name, num_tokens in computed.items()}
         num_free = room - sum(held.values())
@@ -209,7 +210,7 @@ class Replay:
             "finished": [],
             "free_blocks": num_free,
             "running": list(computed),
-            "waiting": ids(scheduler.waiting),
+            "waiting": ids(scheduler.ledger.waiting),
             "blocks_held": held,
         }
 
@@ -248,7 +249,7 @@ class Replay:
             "preempted": sorted(ids(plan.preempted)),
             "hit_tokens": hits,
             "num_computed": {str(request.id): num_computed_tokens(self.scheduler, request) for request in tokens},
-            "free_blocks_after_schedule": self.scheduler.pool.num_free,
+            "free_blocks_after_schedule": self.scheduler.ledger.pool.num_free,
         }
 
     def _complete(self, record: Json) -> list[Request]:
@@ -273,11 +274,13 @@ class Replay:
     def _state(self) -> Json:
         scheduler = self.scheduler
         return {
-            "free_blocks": scheduler.pool.num_free,
+            "free_blocks": scheduler.ledger.pool.num_free,
             "cached_blocks": num_cached_blocks(scheduler),
-            "running": ids(scheduler.running),
-            "waiting": ids(scheduler.waiting),
-            "blocks_held": {str(request.id): num_blocks_held(scheduler, request) for request in scheduler.running},
+            "running": ids(scheduler.ledger.running),
+            "waiting": ids(scheduler.ledger.waiting),
+            "blocks_held": {
+                str(request.id): num_blocks_held(scheduler, request) for request in scheduler.ledger.running
+            },
         }
 
     def trace(self, steps: list[Json]) -> Json:

@@ -10,8 +10,8 @@ from workloads import random_workload
 
 from calibration.engine.block_table import NULL_BLOCK, BlockTable
 from simserve.engine.plan import StepPlan
+from simserve.engine.policies.vllm_v1 import VllmV1
 from simserve.engine.request import Request
-from simserve.engine.scheduler import Scheduler
 from simserve.validation.recording import Json, SchedulerWorkload, parse_workload
 from simserve.validation.replay import Replay
 
@@ -27,7 +27,7 @@ class SymbolicEngine(Replay):
         super().__init__(workload)
         config = self.scheduler.config
         self.table = BlockTable(config.num_gpu_blocks, config.block_size, config.max_num_seqs, config.max_model_len)
-        self.scheduler = Scheduler(config, observer=self.table)
+        self.scheduler = VllmV1(config, observer=self.table)
         self.texts = texts(workload)
         self.cache: dict[tuple[int, int], int] = {}
         self.num_recomputed = 0
@@ -35,7 +35,7 @@ class SymbolicEngine(Replay):
     def _record_plan(self, plan: StepPlan, record: Json) -> None:
         super()._record_plan(plan, record)
         spans = {}
-        by_id = {str(request.id): request for request in self.scheduler.running}
+        by_id = {str(request.id): request for request in self.scheduler.ledger.running}
         for name, num_tokens in record["scheduled"].items():
             computed = record["num_computed"][name]
             self.table.grow(by_id[name], -(-computed // self.table.block_size))
@@ -49,7 +49,7 @@ class SymbolicEngine(Replay):
             assert read == self.texts[str(request.id)][:end]
             self.table.computed(request, start, end)
         self.table.check()
-        assert self.table.num_free == self.scheduler.pool.num_unhashed
+        assert self.table.num_free == self.scheduler.ledger.pool.num_unhashed
 
     def place(self, request: Request, position: int) -> tuple[int, int]:
         index, offset = divmod(position, self.table.block_size)

@@ -67,7 +67,7 @@ class Traffic:
         if len(self._in_flight) == depth or output.plan.is_empty:
             self.engine.complete(self._in_flight.pop(0).plan)
         self.engine.block_table.check()
-        assert self.engine.block_table.num_free == self.engine.scheduler.pool.num_unhashed
+        assert self.engine.block_table.num_free == self.engine.scheduler.ledger.pool.num_unhashed
 
     def run(self) -> None:
         """Serve all, and compare every answer with the plain model's."""
@@ -136,7 +136,7 @@ def test_preempted_requests_go_on_where_they_were(caching: bool, policy: str, as
     for index in range(7):
         traffic.add(10 + index, output_len=30, max_tokens=30 + index % 2, priority=6 - index)
     traffic.run()
-    assert traffic.engine.scheduler.num_preemptions > 2
+    assert traffic.engine.scheduler.ledger.num_preemptions > 2
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])

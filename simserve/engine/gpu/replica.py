@@ -104,12 +104,12 @@ class KernelReplica(Replica):
 
     def _compute(self, plan: StepPlan) -> Generator[Event, None, None]:
         """The engine core's work on a step: prepare it, launch it, and what it does afterwards."""
-        env, scheduler, log = self.env, self.scheduler, self.log
+        env, ledger, log = self.env, self.scheduler.ledger, self.log
         spelled = spell_out(self.cost, self._batch(plan))
         preempted = len(plan.preempted) + self._unwritten_preemptions
         row = [
             *(1, int(env.now), _LATER, _LATER, 0, 0, plan.num_prefill_tokens, plan.num_decodes, plan.context),
-            *(len(scheduler.running), len(scheduler.waiting), scheduler.pool.num_free, preempted),
+            *(len(ledger.running), len(ledger.waiting), ledger.pool.num_free, preempted),
             *(_LATER, spelled.cpu, spelled.padded),
         ]
         self._unwritten_preemptions = 0

@@ -1,20 +1,20 @@
-"""The schedulers that a scenario can ask for: vLLM's own, and the policies it is compared with.
+"""The policies that a scenario can ask for: vLLM's own, and those it is compared with.
 
-They are named by `engine.scheduler`; `swap` is `vllm_v1` with `engine.preemption: swap`. A policy is a subclass of
+`engine.scheduler` names one of `SCHEDULERS`. Beside them stand `RequestWise` (`simserve.engine.request_wise`), vLLM's
+policy under pipeline stages and speculative decoding, and `Swap`, with `engine.preemption: swap`. A policy is a
 `Scheduler` in a file of its own, and a line here.
 """
 
 from collections.abc import Callable
 
 from simserve.engine.config import SchedulerConfig
-from simserve.engine.policies.prefill_first import PrefillFirstScheduler
-from simserve.engine.policies.static import StaticScheduler
-from simserve.engine.policies.swap import SwapScheduler
+from simserve.engine.policies.prefill_first import PrefillFirst
+from simserve.engine.policies.static import Static
+from simserve.engine.policies.vllm_v1 import VllmV1
 from simserve.engine.scheduler import Scheduler
 
 SCHEDULERS: dict[str, Callable[[SchedulerConfig], Scheduler]] = {
-    "vllm_v1": Scheduler,
-    "prefill_first": PrefillFirstScheduler,
-    "static": StaticScheduler,
-    "swap": SwapScheduler,
+    "vllm_v1": VllmV1,
+    "prefill_first": PrefillFirst,
+    "static": Static,
 }

@@ -5,7 +5,7 @@ from typing import Final
 from simpy import Event
 
 from simserve.engine.instant import Due
-from simserve.engine.policies.static import StaticScheduler
+from simserve.engine.policies.static import Static
 from simserve.engine.replica import Replica
 from simserve.engine.request import Request
 
@@ -16,14 +16,13 @@ TIMEOUT: Final = 1 << 50
 class BatchTimer:
     """Runs for each request that waits at a replica, from its arrival for `timeout` ticks."""
 
-    def __init__(self, replica: Replica, scheduler: StaticScheduler, timeout: int) -> None:
+    def __init__(self, replica: Replica, scheduler: Static, timeout: int) -> None:
         self._replica = replica
         self._scheduler = scheduler
         self._timeout = timeout
-        if timeout:
-            scheduler.on_wait = self._start
 
-    def _start(self, request: Request) -> None:
+    def start(self, request: Request) -> None:
+        """A request begins to wait."""
         env = self._replica.env
         event = Due(env, int(env.now) + self._timeout, TIMEOUT, request)
         assert event.callbacks is not None

@@ -10,34 +10,32 @@ are sent as they are made, but the last one of each answer when the batch ends, 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from simserve.engine.policies.prefill_first import PrefillFirstScheduler
-from simserve.engine.request import DRAINING, WAITING
+from simserve.engine.policies.prefill_first import serve_decodes_alone, serve_prompts
+from simserve.engine.policies.summed import SummedScheduler
+from simserve.engine.request import WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from simserve.engine.block_pool import Hit
     from simserve.engine.config import SchedulerConfig
-    from simserve.engine.observer import PoolObserver
     from simserve.engine.plan import StepPlan
     from simserve.engine.request import Request
 
 
-class StaticScheduler(PrefillFirstScheduler):
+class Static(SummedScheduler):
     """Batch after batch, of at most `max_num_seqs` rows. `on_wait` is told of each request that begins to wait, and
     calls `overdue` when it has waited long enough; without it nobody waits for a batch to be full.
     """
 
-    def __init__(self, config: SchedulerConfig, observer: PoolObserver | None = None) -> None:
-        super().__init__(config, observer)
-        self.on_wait: Callable[[Request], None] | None = None
+    def __init__(self, config: SchedulerConfig, on_wait: Callable[[Request], None] | None = None) -> None:
+        super().__init__(replace(config, watermark=0.0))
         self.num_batches = 0
-        self._num_seats = self._max_running
-        self._max_running = 0
+        self._on_wait = on_wait
+        self._size = 0
         """Rows of the batch that runs."""
-        self._watermark_blocks = 0
         self._overdue: dict[Request, None] = {}
         self._ended: dict[Request, int] = {}
         """Rows that are through, with the step of the token before their last."""
@@ -47,10 +45,10 @@ class StaticScheduler(PrefillFirstScheduler):
     def add(self, request: Request) -> None:
         """A request arrives."""
         super().add(request)
-        if self.on_wait is None:
+        if self._on_wait is None:
             self._overdue[request] = None
         else:
-            self.on_wait(request)
+            self._on_wait(request)
 
     def overdue(self, request: Request) -> None:
         """A request has waited long enough: if it still does, a batch need not be full to begin."""
@@ -62,43 +60,46 @@ class StaticScheduler(PrefillFirstScheduler):
         if request.state is WAITING:
             self._overdue.pop(request, None)
             super().abort(request)
-        elif request in self.running:
+        elif request in self.ledger.running:
             self._gone.add(request)
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
-    def _admit(self, plan: StepPlan, budget: int, threshold: int) -> None:
-        """The next batch, when the one before it has ended."""
-        if not self.running:
-            self._max_running = self._size_of_next_batch()
-            self.num_batches += self._max_running > 0
-        super()._admit(plan, budget, threshold)
+    def schedule(self) -> StepPlan:
+        """Decide the next step."""
+        ledger = self.books
+        plan = ledger.begin_step()
+        if not ledger.running and ledger.anyone_waits:
+            self._size = self._size_of_next_batch()
+            self.num_batches += self._size > 0
+        serve_prompts(ledger, plan, self._max_tokens, self.longest_chunk(), self._size)
+        for request in plan.new:
+            self._overdue.pop(request, None)
+        serve_decodes_alone(ledger, plan)
+        return self._keep_rows(ledger.end_step(plan))
 
     def _size_of_next_batch(self) -> int:
         """Rows of the batch that begins now; 0 if it goes on waiting for requests."""
         rows = num_blocks = 0
-        for request in self.waiting:
+        for request in self.ledger.waiting:
             if rows == self._num_seats:
                 break
-            num_blocks += -(-(request.num_prompt_tokens + request.max_tokens) // self.block_size)
-            if num_blocks > self.pool.num_blocks and rows:
+            num_blocks += self.ledger.num_blocks_for(request.num_prompt_tokens + request.max_tokens)
+            if num_blocks > self.ledger.pool.num_blocks and rows:
                 return rows
             rows += 1
         return rows if rows == self._num_seats or self._overdue else 0
 
-    def _start(self, plan: StepPlan, request: Request, hit: Hit) -> None:
-        self._overdue.pop(request, None)
-        super()._start(plan, request, hit)
-
-    def _note_tokens(self, plan: StepPlan) -> None:
-        super()._note_tokens(plan)
+    def _keep_rows(self, plan: StepPlan) -> StepPlan:
+        """Nobody finishes before the batch does."""
         if plan.num_decodes:
             plan.num_decodes += len(self._ended)
         for request in plan.finishing:
             self._end_row(plan, request)
         plan.finishing = ()
-        if self._ended and len(self._ended) == self._max_running:
+        if self._ended and len(self._ended) == self._size:
             self._end_batch(plan)
+        return plan
 
     def _end_row(self, plan: StepPlan, request: Request) -> None:
         """A row is through: it keeps seat and blocks, and its last token waits for the batch to end."""
@@ -108,11 +109,8 @@ class StaticScheduler(PrefillFirstScheduler):
             steps = [step for waiting, step in plan.gaps if waiting is request]
             self._ended[request] = steps[0] if steps else plan.index - 1
             plan.gaps = tuple(gap for gap in plan.gaps if gap[0] is not request)
-        self.decoding.leave(request)
-        self.shared_decodes.pop(request, None)
-        request.num_tokens = request.num_computed_tokens
+        self.books.park(request)
         request.token_step = self._ended[request]
-        request.state = DRAINING
 
     def _end_batch(self, plan: StepPlan) -> None:
         for request, step in self._ended.items():
@@ -120,7 +118,7 @@ class StaticScheduler(PrefillFirstScheduler):
                 request.first_step = plan.index
             elif step < plan.index - 1:
                 plan.gaps += ((request, step),)
-        plan.finishing = list(self.running)
+        plan.finishing = list(self.ledger.running)
         self._ended = {}
 
     def complete(self, plan: StepPlan) -> Sequence[Request]:
@@ -132,5 +130,9 @@ class StaticScheduler(PrefillFirstScheduler):
         return finished
 
     def steps_ahead(self, plan: StepPlan, enough: int = 1) -> int:
-        """As ever, until the first row is through: from then on steps are taken one by one."""
+        """None from the first row on that is through: then steps are taken one by one."""
         return 0 if self._ended else super().steps_ahead(plan, enough)
+
+    def repeat(self, num_steps: int) -> StepPlan:
+        """Decide `num_steps` steps at once."""
+        return self._keep_rows(super().repeat(num_steps))

@@ -9,7 +9,7 @@ from simpy.events import NORMAL
 
 from simserve.engine.gpu.device import Gpu
 from simserve.engine.instant import Due
-from simserve.engine.policies.swap import SwapScheduler
+from simserve.engine.policies.swap import Swap
 from simserve.engine.replica import Replica
 from simserve.engine.request import Request
 from simserve.spec.ticks import TICKS_PER_SECOND
@@ -25,6 +25,11 @@ class CpuMemory(NamedTuple):
     block_bytes: float
     bandwidth: float
 
+    @property
+    def num_blocks(self) -> int:
+        """Blocks that have room in it."""
+        return int(self.space // self.block_bytes)
+
 
 class Swapper:
     """Two queues, out and back, each of which copies one request after the other.
@@ -33,16 +38,15 @@ class Swapper:
     kernel by kernel (`gpu`) they share its memory with the kernels; else neither feels the other.
     """
 
-    def __init__(self, replica: Replica, scheduler: SwapScheduler, memory: CpuMemory, gpu: Gpu | None = None) -> None:
+    def __init__(self, replica: Replica, scheduler: Swap, memory: CpuMemory, gpu: Gpu | None = None) -> None:
         self._replica = replica
         self._scheduler = scheduler
         self._memory = memory
         self._gpu = gpu
         self._queues = {outward: Resource(replica.env) for outward in (True, False)}
-        scheduler.num_free_cpu_blocks = int(memory.space // memory.block_bytes)
-        scheduler.on_copy = self._begin
 
-    def _begin(self, request: Request, num_blocks: int, outward: bool) -> None:
+    def begin(self, request: Request, num_blocks: int, outward: bool) -> None:
+        """Copy so many blocks of a request when the step that is being decided begins."""
         self._replica.env.process(self._copy(request, num_blocks, outward, self._replica.decides_at))
 
     def _copy(self, request: Request, num_blocks: int, outward: bool, at: int) -> Generator[Event, None, None]:

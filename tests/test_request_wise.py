@@ -15,7 +15,7 @@ from pipelined import PipelinedReplay
 from random_scenarios import scenarios
 from single_steps import single_steps
 
-from simserve.engine.explicit import ExplicitScheduler
+from simserve.engine.request_wise import RequestWise
 from simserve.simulation import Simulation, simulate
 from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
@@ -28,7 +28,7 @@ def explicitly(question: Scenario) -> Result:
     """The scenario, served by schedulers that visit every request."""
     simulation = Simulation(question)
     for replica in simulation.replicas:
-        replica.scheduler = ExplicitScheduler(replica.scheduler.config)
+        replica.scheduler = RequestWise(replica.scheduler.config)
     return simulation.run()
 
 
@@ -74,7 +74,7 @@ def test_plans_in_flight_are_those_of_vllm(path: Path) -> None:
     replay = PipelinedReplay(parse_workload(trace["workload"]), trace["stages"])
     for recorded in trace["steps"]:
         assert replay.step() == recorded
-        replay.scheduler.pool.check()
+        replay.scheduler.ledger.pool.check()
     assert replay.is_over
 
 

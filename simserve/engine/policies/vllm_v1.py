@@ -1,0 +1,64 @@
+"""The policy `vllm_v1`: prompts and decodes in one step, running requests first, then the queue from its head.
+
+Rules: vLLM 0.32, v1/core/sched/scheduler.py and async_scheduler.py, proven on recorded traces (`simserve fidelity
+tests/golden`). Who gets one token a step, nearly everybody, is not visited; the same rules request by request are
+`simserve.engine.request_wise` and `tests/oracle.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simserve.engine.admission import admit
+from simserve.engine.policies.summed import SummedScheduler
+from simserve.engine.walk import walk
+
+if TYPE_CHECKING:
+    from simserve.engine.plan import StepPlan
+
+
+class VllmV1(SummedScheduler):
+    """vLLM's own scheduler, its V1 engine's."""
+
+    def schedule(self) -> StepPlan:
+        """Decide the next step."""
+        ledger = self.books
+        decoding, pool = ledger.decoding, ledger.pool
+        plan, budget, threshold = ledger.begin_step(), self._max_tokens, self.longest_chunk()
+        needed = decoding.phases[decoding.clock % ledger.block_size]
+        if (
+            needed > pool.num_free
+            or decoding.count > budget
+            or (ledger.prefilling and not self._fits(needed, budget, threshold))
+        ):
+            budget = walk(ledger, plan, budget, threshold)
+        else:
+            if needed:
+                pool.take(needed)
+            budget -= decoding.count
+            for request in ledger.prefilling:
+                wanted = min(request.num_tokens - request.num_computed_tokens, threshold, budget)
+                budget -= ledger.compute(plan, request, wanted)
+        ledger.advance(plan)
+        if ledger.waiting or ledger.arrived:
+            admit(ledger, plan, budget, threshold, self._num_seats)
+        return ledger.end_step(plan)
+
+    def _fits(self, needed: int, budget: int, threshold: int) -> bool:
+        """Whether the chunks can be served without regard to the order of `running`: none is cut short before a later
+        request's turn. `needed`: blocks that the decodes need.
+        """
+        ledger = self.books
+        if ledger.shared_decodes:
+            return False
+        budget -= ledger.decoding.count
+        last = next(reversed(ledger.running))
+        for request in ledger.prefilling:
+            num_tokens = min(request.num_tokens - request.num_computed_tokens, threshold)
+            if num_tokens > budget:
+                if request is not last or not budget:
+                    return False
+                num_tokens = budget
+            budget -= num_tokens
+            needed += -(-(request.num_computed_tokens + num_tokens) // ledger.block_size) - request.num_blocks
+        return needed <= ledger.pool.num_free
