@@ -214,16 +214,12 @@ def replay(scenario: Scenario, run: LiveRun) -> Result:
         AssertionError: engine and simulator differ in a batch, in their order, or in when a request finishes.
     """
     # A model of step times could ask for more than the counts of a step: it is exchanged, and nothing of it remains.
-    simulation = Simulation(scenario.with_overrides(["run.resolution=steps", "cost.constant_step=1 s"]))
     cost = MeasuredStepCost(run.steps)
-    simulation.cost = cost
-    for replica in simulation.replicas:
-        replica.cost = cost
-    result = simulation.run()
+    result = Simulation(scenario.with_overrides(["run.resolution=steps", "cost.constant_step=1 s"]), cost=cost).run()
     assert cost.num_taken == len(run.steps), "the engine takes more steps than the simulator"
     rows = np.flatnonzero(result.requests["status"] == COMPLETED)
     assert sorted(run.finish) == rows.tolist(), "other requests finish"
-    finish = np.array([run.finish[row] for row in rows.tolist()], dtype=np.int64) + simulation.front_end.delivery
+    finish = np.array([run.finish[row] for row in rows.tolist()], dtype=np.int64) + front_end(scenario).delivery
     seen = result.requests["finish"][rows]
     assert np.array_equal(np.rint(seen * 1e9), np.rint(finish / 1e4)), "requests finish otherwise"
     return replace(result, scenario=scenario, meta={**result.meta, "cost_level": "measured"})

@@ -23,7 +23,8 @@ from simserve.cost.pipeline import PipelineCost
 from simserve.engine.acceptance import Acceptance
 from simserve.engine.drafts import Drafts, speculation_by
 from simserve.engine.ledger import Fetch
-from simserve.engine.pipeline import PipelineReplica
+from simserve.engine.pace.stages import Stages
+from simserve.engine.pace.steps import Steps
 from simserve.engine.plan import StepPlan
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request_wise import RequestWise
@@ -429,9 +430,8 @@ class OneStage(PooledSimulation):
         self, pool: Pool, listener: Listener | None, *, skips: bool = True, fetch: Fetch | None = None
     ) -> Replica:
         config = scheduler_config(pool.scenario, pool.ledger.num_gpu_blocks)
-        return PipelineReplica(
-            self.clock, RequestWise(config, fetch=fetch), PipelineCost([pool.cost]), listener=listener
-        )
+        stages = Stages(PipelineCost([pool.cost]))
+        return Replica(self.clock, RequestWise(config, fetch=fetch), stages, listener=listener)
 
 
 PLAIN = {"async_scheduling": False, "scheduling_policy": "fcfs"}
@@ -466,7 +466,8 @@ class NoDrafts(PooledSimulation):
     ) -> Replica:
         config = scheduler_config(pool.scenario, pool.ledger.num_gpu_blocks)
         drafts = Drafts(speculation_by("ngram", 0), Acceptance((), 1.0, 0))
-        return Replica(self.clock, WithoutVerifications(config, drafts, fetch=fetch), pool.cost, listener=listener)
+        scheduler = WithoutVerifications(config, drafts, fetch=fetch)
+        return Replica(self.clock, scheduler, Steps(pool.cost), listener=listener)
 
 
 @pytest.mark.plain_source

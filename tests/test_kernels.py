@@ -14,10 +14,10 @@ from simserve.cost.kernels import StepLaunch
 from simserve.cost.operators import Kernel
 from simserve.engine.clock import Clock
 from simserve.engine.gpu.device import LAUNCH_QUEUE_DEPTH, Gpu
-from simserve.engine.gpu.replica import KernelReplica
 from simserve.engine.gpu.timeline import Copy, step_timeline
+from simserve.engine.pace.kernels import Kernels
 from simserve.engine.policies.vllm_v1 import VllmV1
-from simserve.engine.replica import Listener
+from simserve.engine.replica import Listener, Replica
 from simserve.simulation import Simulation, scheduler_config, simulate
 from simserve.spec.load import load_scenario
 from simserve.spec.resources import find
@@ -185,11 +185,11 @@ class KernelSimulation(Simulation):
         self.link = link
         super().__init__(question)
 
-    def _replica(self, listener: Listener | None) -> KernelReplica:
+    def _replica(self, listener: Listener | None) -> Replica:
         scheduler = VllmV1(scheduler_config(self.scenario, self.ledger.num_gpu_blocks))
         gpu = Gpu.of(self.clock, self.scenario.cluster.gpu)
         gpu.copy(1e15, self.link)
-        return KernelReplica(self.clock, scheduler, self.cost, gpu, listener)
+        return Replica(self.clock, scheduler, Kernels(self.cost, gpu), listener=listener)
 
 
 def kernelwise(question: Scenario) -> Result:

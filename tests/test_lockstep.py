@@ -16,7 +16,7 @@ from test_skipping import assert_same, both_ways
 
 from simserve.cost import StepTime, build_step_cost
 from simserve.cost.peers import PeerCost
-from simserve.engine.lockstep import Lockstep, LockstepReplica
+from simserve.engine.pace.ranks import Lockstep, Rank
 from simserve.engine.policies.vllm_v1 import VllmV1
 from simserve.engine.replica import Replica
 from simserve.report.summary import summarize
@@ -41,7 +41,7 @@ class OneRank(Simulation):
         fleet: list[Replica] = []
         for _ in range(self.scenario.cluster.replicas):
             group = Lockstep(self.clock, self.cost, asynchronous=config.async_scheduling)
-            fleet.append(LockstepReplica(self.clock, VllmV1(config), self.cost, group, listener=listener))
+            fleet.append(Replica(self.clock, VllmV1(config), Rank(self.cost, group), listener=listener))
         return fleet
 
 

@@ -14,7 +14,7 @@ from served import served_once
 from simserve.cost import build_step_cost, memory_ledger
 from simserve.cost.pipeline import PipelineCost
 from simserve.cost.stages import layers_of_stages
-from simserve.engine.pipeline import MicroBatch, PipelineReplica
+from simserve.engine.pace.stages import MicroBatch, Stages
 from simserve.engine.replica import Replica
 from simserve.engine.request_wise import RequestWise
 from simserve.simulation import Simulation, scheduler_config, simulate
@@ -58,7 +58,7 @@ class OneStage(Simulation):
 
     def _replica(self, listener: Any) -> Replica:
         config = scheduler_config(self.scenario, self.ledger.num_gpu_blocks)
-        return PipelineReplica(self.clock, RequestWise(config), PipelineCost([self.cost]), listener=listener)
+        return Replica(self.clock, RequestWise(config), Stages(PipelineCost([self.cost])), listener=listener)
 
 
 @pytest.mark.plain_source
@@ -112,7 +112,7 @@ def test_micro_batches_pass_the_stages_as_a_tandem_queue(question: Scenario) -> 
     """E_{s,k} = max(max(E_{s,k-1}, E_{s-1,k}) + gpu, decided + latency): stages serve in order, one at a time."""
     batches: list[MicroBatch] = []
 
-    class Watched(PipelineReplica):
+    class Watched(Stages):
         def _know_tokens(self, batch: MicroBatch) -> None:
             batches.append(batch)
             super()._know_tokens(batch)
@@ -121,7 +121,7 @@ def test_micro_batches_pass_the_stages_as_a_tandem_queue(question: Scenario) -> 
         def _replica(self, listener: Any) -> Replica:
             config = scheduler_config(self.scenario, self.ledger.num_gpu_blocks)
             assert isinstance(self.cost, PipelineCost)
-            return Watched(self.clock, RequestWise(config), self.cost, listener=listener)
+            return Replica(self.clock, RequestWise(config), Watched(self.cost), listener=listener)
 
     Watching(question.with_overrides(["cluster.replicas=1", "cluster.router=round_robin"])).run()
     free = [0] * question.cluster.pipeline_parallel

@@ -12,6 +12,7 @@ from single_steps import ticks
 from simserve.cost import build_step_cost
 from simserve.engine.census import Census
 from simserve.engine.clock import Clock
+from simserve.engine.pace.steps import Steps
 from simserve.engine.policies.vllm_v1 import VllmV1
 from simserve.engine.replica import Replica
 from simserve.engine.request import Request
@@ -122,7 +123,7 @@ def test_a_request_is_outstanding_until_after_the_tick_of_its_last_token() -> No
     question = constant(SYNC)
     clock = Clock()
     scheduler = VllmV1(scheduler_config(question, 1000))
-    replica = Replica(clock, scheduler, build_step_cost(question))
+    replica = Replica(clock, scheduler, Steps(build_step_cost(question)))
     replica.be_counted(Census(1), 0)
     clock.run(until=5 * MILLISECOND)
     for row, output_len in enumerate((1, 3)):
@@ -138,7 +139,7 @@ def test_an_idle_replica_waits_without_events() -> None:
     """Nothing is on the heap while nobody is there."""
     question = constant(SYNC)
     clock = Clock()
-    Replica(clock, VllmV1(scheduler_config(question, 1000)), build_step_cost(question))
+    Replica(clock, VllmV1(scheduler_config(question, 1000)), Steps(build_step_cost(question)))
     clock.run()
     assert clock.peek() == float("inf")
     assert clock.now == 0

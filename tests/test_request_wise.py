@@ -15,8 +15,10 @@ from pipelined import PipelinedReplay
 from random_scenarios import scenarios
 from single_steps import single_steps
 
+from simserve.cost import MemoryLedger
+from simserve.engine.ledger import Fetch
 from simserve.engine.request_wise import RequestWise
-from simserve.simulation import Simulation, simulate
+from simserve.simulation import scheduler_config, simulate
 from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
 from simserve.validation.recording import parse_workload
@@ -26,10 +28,13 @@ SYNCHRONOUS: dict[str, Any] = {"async_scheduling": False}
 
 def explicitly(question: Scenario) -> Result:
     """The scenario, served by schedulers that visit every request."""
-    simulation = Simulation(question)
-    for replica in simulation.replicas:
-        replica.scheduler = RequestWise(replica.scheduler.config)
-    return simulation.run()
+
+    def build(scenario: Scenario, ledger: MemoryLedger, fetch: Fetch | None = None) -> RequestWise:
+        return RequestWise(scheduler_config(scenario, ledger.num_gpu_blocks), fetch=fetch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("simserve.simulation.replicas.build_scheduler", build)
+        return simulate(question)
 
 
 @given(scenarios(engine=SYNCHRONOUS | {"scheduling_policy": "fcfs"}))

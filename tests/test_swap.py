@@ -16,7 +16,7 @@ from single_steps import single_steps, ticks
 from test_request_wise import assert_same_requests
 from test_skipping import assert_same, both_ways
 
-from simserve.engine.gpu.replica import KernelReplica
+from simserve.engine.pace.kernels import Kernels
 from simserve.engine.plan import StepPlan
 from simserve.engine.policies.swap import Swap
 from simserve.engine.request import SWAPPED, Request
@@ -359,12 +359,12 @@ def test_copies_share_the_memory_of_the_gpu_with_kernels() -> None:
     kernels, steps = simulation.run(), simulate(question)
     assert kernels.meta["num_swaps"] == steps.meta["num_swaps"] != 0
     replica = simulation.replicas[0]
-    assert isinstance(replica, KernelReplica)
+    assert isinstance(replica.pace, Kernels)
     assert isinstance(replica.scheduler, Swap)
     slowed = kernels.steps["gpu_time"].sum() - steps.steps["gpu_time"].sum()
     copied = kernels.meta["swapped_bytes"]
     assert copied == replica.scheduler.counters()["swapped_blocks"] * BLOCK_BYTES
-    assert 0 < slowed <= copied / replica.gpu.hbm.rate
+    assert 0 < slowed <= copied / replica.pace.gpu.hbm.rate
     alone = question.with_overrides(["engine.swap_space=0"])
     assert_same_requests(simulate(alone.with_overrides(["run.resolution=kernels"])), simulate(alone))
 

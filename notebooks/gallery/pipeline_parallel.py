@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from notebooks.gallery._runs import scenario, summary
 from simserve.cost.pipeline import PipelineCost
-from simserve.engine.pipeline import MicroBatch, PipelineReplica
+from simserve.engine.pace.stages import MicroBatch, Stages
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request_wise import RequestWise
 from simserve.report.plots.style import BLUE, GREEN, PURPLE, RED
@@ -35,10 +35,12 @@ SHOWN = (0.9, 1.05)
 """Seconds of the run that the picture shows."""
 
 
-class Watched(PipelineReplica):
-    """A replica that keeps its micro-batches."""
+class Watched(Stages):
+    """Stages that keep the micro-batches that have passed them."""
 
-    passed: list[MicroBatch]
+    def __init__(self, cost: PipelineCost) -> None:
+        super().__init__(cost)
+        self.passed: list[MicroBatch] = []
 
     def _know_tokens(self, batch: MicroBatch) -> None:
         self.passed.append(batch)
@@ -46,14 +48,12 @@ class Watched(PipelineReplica):
 
 
 class Watching(Simulation):
-    """A run whose replicas keep their micro-batches."""
+    """A run whose stages keep their micro-batches."""
 
     def _replica(self, listener: Listener | None) -> Replica:
         assert isinstance(self.cost, PipelineCost)
         scheduler = RequestWise(scheduler_config(self.scenario, self.ledger.num_gpu_blocks))
-        replica = Watched(self.clock, scheduler, self.cost, listener=listener)
-        replica.passed = []
-        return replica
+        return Replica(self.clock, scheduler, Watched(self.cost), listener=listener)
 
 
 def stays(*overrides: str) -> list[list[tuple[float, float]]]:
@@ -61,10 +61,10 @@ def stays(*overrides: str) -> list[list[tuple[float, float]]]:
     simulation = Watching(scenario("pipeline_parallel", overrides))
     simulation.run()
     (replica,) = simulation.replicas
-    assert isinstance(replica, Watched)
+    assert isinstance(replica.pace, Watched)
     return [
         [(to_seconds(end - time.gpu), to_seconds(end)) for end, time in zip(batch.ends, batch.times, strict=True)]
-        for batch in replica.passed
+        for batch in replica.pace.passed
     ]
 
 

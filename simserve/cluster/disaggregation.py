@@ -156,7 +156,7 @@ class Disaggregation(Cluster):
         """A decode replica gives a request blocks, in the step that it is deciding: what is missing is asked for."""
         row = int(request.id)
         handover = self._handovers[row]
-        handover.started = at = self.replicas[handover.decode].decides_at
+        handover.started = at = self.replicas[handover.decode].pace.decides_at
         handover.num_bytes = self._link.num_bytes(request.num_prompt_tokens, num_cached_blocks)
         if handover.num_bytes:
             self._at(at + self._link.latency, TRANSFER, row, self._send)
@@ -174,7 +174,7 @@ class Disaggregation(Cluster):
         replica = self.replicas[handover.decode]
         self.transfers.fromlist([row, handover.started, int(self._env.now), handover.num_bytes])
         self._ledger(handover.decode).arrive(handover.to_go_on)
-        replica.disturb()
+        replica.pace.disturb()
 
     def _end(self, row: int) -> Handover:
         """The blocks of a prefill replica are not needed any more."""
@@ -182,7 +182,7 @@ class Disaggregation(Cluster):
         replica = self.replicas[handover.prefill]
         self._ledger(handover.prefill).sent(handover.computed)
         if replica.scheduler.ledger.anyone_waits:
-            replica.disturb()
+            replica.pace.disturb()
         return handover
 
     def _end_unless_abandoned(self, row: int) -> None:

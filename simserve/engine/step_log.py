@@ -4,11 +4,17 @@ Flat arrays, since a run of a million requests has millions of rows; `simserve.s
 Times of requests are not written: their step numbers are, and steps have times.
 """
 
+from __future__ import annotations
+
 from array import array
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from simserve.engine.ledger import Ledger
+    from simserve.engine.plan import StepPlan
 
 STEP_FIELDS: Final = (
     "steps",
@@ -38,6 +44,13 @@ FINISH_FIELDS: Final = ("request_id", "scheduled", "first_step", "last_step", "c
 GAP_FIELDS: Final = ("request", "step_before", "step_after")
 """Steps of two successive tokens of a request with at least one step between them."""
 
+START, END, FIRST_TOKEN_TIME, GPU_TIME, CPU_TIME = map(
+    STEP_FIELDS.index, ("start", "end", "first_token_time", "gpu_time", "cpu_time")
+)
+
+LATER: Final = -1
+"""Stands in the row of a step for what its end will tell."""
+
 _TIMES: Final = ("start", "end", "first_token_time", "gap", "gap_growth", "gpu_time", "cpu_time")
 """Fields that need 64 bits; the others are counts of one step."""
 
@@ -45,6 +58,32 @@ _FIRST_TOKEN_TIME: Final = STEP_FIELDS.index("first_token_time") - len(STEP_FIEL
 
 _BUFFERED: Final = 8192 * len(STEP_FIELDS)
 """Values that wait to be packed."""
+
+
+def step_row(  # noqa: PLR0917 (made for each step)
+    plan: StepPlan, ledger: Ledger, num_preempted: int, start: int, end: int, gpu: int, cpu: int, graph: int
+) -> list[int]:
+    """The row of one step, as it stands when it has been decided; its tokens are known at its `end`, if nothing says
+    otherwise.
+    """
+    return [
+        1,
+        start,
+        end,
+        end,
+        0,
+        0,
+        plan.num_prefill_tokens,
+        plan.num_decodes,
+        plan.context,
+        len(ledger.running),
+        len(ledger.waiting),
+        ledger.pool.num_free,
+        num_preempted,
+        gpu,
+        cpu,
+        graph,
+    ]
 
 
 class StepLog:
@@ -66,6 +105,11 @@ class StepLog:
         if len(self._buffer) == _BUFFERED:
             self._pack()
         self._buffer.fromlist(row)
+
+    def add_gaps(self, plan: StepPlan) -> None:
+        """The gaps that a step ends."""
+        for request, step_before in plan.gaps:
+            self.gaps.fromlist([int(request.id), step_before, plan.index])
 
     def tokens_known(self, at: int) -> None:
         """The tokens of the last step written are known at `at`: asynchronous scheduling tells one step later."""

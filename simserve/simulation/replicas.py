@@ -7,10 +7,12 @@ from simserve.engine.clock import Clock
 from simserve.engine.config import SchedulerConfig
 from simserve.engine.drafts import Drafts, speculation_by
 from simserve.engine.gpu.device import Gpu
-from simserve.engine.gpu.replica import KernelReplica
 from simserve.engine.ledger import Fetch
-from simserve.engine.lockstep import Lockstep, LockstepReplica
-from simserve.engine.pipeline import PipelineReplica
+from simserve.engine.pace.base import Pace
+from simserve.engine.pace.kernels import Kernels
+from simserve.engine.pace.ranks import Lockstep, Rank
+from simserve.engine.pace.stages import Stages
+from simserve.engine.pace.steps import Steps
 from simserve.engine.policies import SCHEDULERS
 from simserve.engine.policies.batch_timer import BatchTimer
 from simserve.engine.policies.static import Static
@@ -42,42 +44,31 @@ def build_replica(
     `skips`: runs of equal steps may be taken in one sleep. `alone`: all other events concern this replica. `fetch`
     brings KV from elsewhere, where requests begin there.
     """
+    pace = _pace(env, scenario, cost, skips=skips, alone=alone)
     if scenario.engine.preemption == "swap":
-        return _swapping(env, scenario, ledger, cost, listener)
+        return _swapping(env, scenario, ledger, pace, listener)
     if scenario.engine.static_batching is not None:
-        return _batching(env, scenario, ledger, cost, listener)
-    scheduler = build_scheduler(scenario, ledger, fetch)
-    return _around(scheduler, env, scenario, cost, listener, skips=skips, alone=alone)
+        return _batching(env, scenario, ledger, pace, listener)
+    return Replica(env, build_scheduler(scenario, ledger, fetch), pace, listener=listener)
 
 
-def _around(
-    scheduler: Scheduler,
-    env: Clock,
-    scenario: Scenario,
-    cost: StepCost,
-    listener: Listener | None,
-    *,
-    skips: bool = True,
-    alone: bool = False,
-) -> Replica:
-    """The replica around a scheduler."""
+def _pace(env: Clock, scenario: Scenario, cost: StepCost, *, skips: bool, alone: bool) -> Pace:
     if isinstance(cost, PipelineCost):
-        return PipelineReplica(env, scheduler, cost, listener=listener)
+        return Stages(cost)
     if scenario.run.resolution == "kernels":
-        return KernelReplica(env, scheduler, cost, Gpu.of(env, scenario.cluster.gpu), listener)
-    skips = skips and scenario.run.resolution == "runs"
-    return Replica(env, scheduler, cost, skip_equal_steps=skips, listener=listener, alone=alone)
+        return Kernels(cost, Gpu.of(env, scenario.cluster.gpu))
+    return Steps(cost, skip_equal_steps=skips and scenario.run.resolution == "runs", alone=alone)
 
 
 def build_ranks(
     env: Clock, scenario: Scenario, ledger: MemoryLedger, cost: StepCost, listener: Listener | None
-) -> list[LockstepReplica]:
+) -> list[Replica]:
     """Replicas that share their experts, and so step together."""
     experts = scenario.cluster.expert_parallel
     assert experts is not None
     group = Lockstep(env, cost, asynchronous=scenario.engine.async_scheduling)
     return [
-        LockstepReplica(env, build_scheduler(scenario, ledger), cost, group, listener=listener)
+        Replica(env, build_scheduler(scenario, ledger), Rank(cost, group), listener=listener)
         for _ in range(experts.data_parallel)
     ]
 
@@ -96,9 +87,7 @@ def build_scheduler(scenario: Scenario, ledger: MemoryLedger, fetch: Fetch | Non
     return RequestWise(config, drafts, fetch=fetch)
 
 
-def _batching(
-    env: Clock, scenario: Scenario, ledger: MemoryLedger, cost: StepCost, listener: Listener | None
-) -> Replica:
+def _batching(env: Clock, scenario: Scenario, ledger: MemoryLedger, pace: Pace, listener: Listener | None) -> Replica:
     """A replica with static batches, and the timer beside it."""
     batching = scenario.engine.static_batching
     timeout = 0 if batching is None else to_ticks(batching.timeout)
@@ -108,14 +97,12 @@ def _batching(
 
     config = scheduler_config(scenario, ledger.num_gpu_blocks)
     scheduler = Static(config, begins_to_wait if timeout else None)
-    replica = _around(scheduler, env, scenario, cost, listener, alone=scenario.cluster.replicas == 1)
+    replica = Replica(env, scheduler, pace, listener=listener)
     timer = BatchTimer(replica, scheduler, timeout)
     return replica
 
 
-def _swapping(
-    env: Clock, scenario: Scenario, ledger: MemoryLedger, cost: StepCost, listener: Listener | None
-) -> Replica:
+def _swapping(env: Clock, scenario: Scenario, ledger: MemoryLedger, pace: Pace, listener: Listener | None) -> Replica:
     """A replica that swaps, and the link to CPU memory beside it."""
     link = scenario.cluster.gpu.interconnect.host_bandwidth
     memory = CpuMemory(scenario.engine.swap_space or 0.0, kv_block_bytes(ledger), link)
@@ -124,8 +111,8 @@ def _swapping(
         swapper.begin(request, num_blocks, outward)
 
     scheduler = Swap(scheduler_config(scenario, ledger.num_gpu_blocks), memory.num_blocks, copy)
-    replica = _around(scheduler, env, scenario, cost, listener, alone=scenario.cluster.replicas == 1)
-    swapper = Swapper(replica, scheduler, memory, replica.gpu if isinstance(replica, KernelReplica) else None)
+    replica = Replica(env, scheduler, pace, listener=listener)
+    swapper = Swapper(replica, scheduler, memory, pace.gpu if isinstance(pace, Kernels) else None)
     return replica
 
 

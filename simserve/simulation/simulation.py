@@ -14,7 +14,7 @@ from simserve.cluster.cluster import Cluster
 from simserve.cluster.impatient import Impatient, Patience, patience_of_classes
 from simserve.cluster.prompts import Prompts
 from simserve.cluster.router import ROUTERS
-from simserve.cost import build_step_cost, front_end, memory_ledger
+from simserve.cost import StepCost, build_step_cost, front_end, memory_ledger
 from simserve.engine.clock import FOREVER, Clock
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import Request
@@ -29,12 +29,14 @@ from simserve.workload.workload import build_workload
 
 
 class Simulation:
-    """A fleet, its clients and their clock, ready to run once. `engine` is the question to one of its replicas."""
+    """A fleet, its clients and their clock, ready to run once. `engine` is the question to one of its replicas; `cost`
+    says what steps take, where it is not the scenario's cost model.
+    """
 
-    def __init__(self, scenario: Scenario, engine: Scenario | None = None) -> None:
+    def __init__(self, scenario: Scenario, engine: Scenario | None = None, *, cost: StepCost | None = None) -> None:
         self.scenario = scenario
         self.ledger = memory_ledger(engine or scenario)
-        self.cost = build_step_cost(engine or scenario)
+        self.cost = build_step_cost(engine or scenario) if cost is None else cost
         self.workload = workload = build_workload(scenario)
         self.front_end = front_end(scenario)
         self.clock = Clock()

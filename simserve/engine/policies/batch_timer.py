@@ -31,4 +31,4 @@ class BatchTimer:
     def _run_out(self, event: Event) -> None:
         assert isinstance(event.value, Request)
         self._scheduler.overdue(event.value)
-        self._replica.disturb()
+        self._replica.pace.disturb()

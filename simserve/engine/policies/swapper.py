@@ -47,7 +47,7 @@ class Swapper:
 
     def begin(self, request: Request, num_blocks: int, outward: bool) -> None:
         """Copy so many blocks of a request when the step that is being decided begins."""
-        self._replica.env.process(self._copy(request, num_blocks, outward, self._replica.decides_at))
+        self._replica.env.process(self._copy(request, num_blocks, outward, self._replica.pace.decides_at))
 
     def _copy(self, request: Request, num_blocks: int, outward: bool, at: int) -> Generator[Event, None, None]:
         env = self._replica.env
@@ -61,4 +61,4 @@ class Swapper:
             else:
                 yield self._gpu.copy(num_bytes, self._memory.bandwidth, "swap out" if outward else "swap in")
         self._scheduler.copied(request)
-        self._replica.disturb()
+        self._replica.pace.disturb()

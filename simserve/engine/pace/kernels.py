@@ -1,7 +1,7 @@
-"""A replica whose steps pass kernel by kernel: `run.resolution: kernels`.
+"""Time kernel by kernel: `run.resolution: kernels`.
 
-Its process is the engine core: it decides a step, prepares it, launches its kernels, and waits for the GPU: for this
-step or, with asynchronous scheduling, for the one before. That steps end when `Replica` says they do is written nowhere
+The process is the engine core: it decides a step, prepares it, launches its kernels, and waits for the GPU: for this
+step or, with asynchronous scheduling, for the one before. That steps end when `Steps` says they do is written nowhere
 here. It comes out, to the tick, as long as nothing else uses the memory of the GPU and its launch queue is never full;
 where something does, the difference is what it costs.
 """
@@ -13,17 +13,13 @@ from simpy import Event
 
 from simserve.cost.kernels import Batch
 from simserve.cost.step import StepCost
-from simserve.engine.clock import Clock
 from simserve.engine.gpu.device import Done, Gpu
 from simserve.engine.gpu.spelled import spell_out
+from simserve.engine.pace.base import Pace
+from simserve.engine.pace.doorbell import Doorbell
 from simserve.engine.plan import StepPlan
-from simserve.engine.replica import Listener, Replica
-from simserve.engine.scheduler import Scheduler
-from simserve.engine.step_log import STEP_FIELDS
-
-_START, _END, _TOKENS, _GPU, _CPU = map(STEP_FIELDS.index, ("start", "end", "first_token_time", "gpu_time", "cpu_time"))
-_LATER = -1
-"""Stands in the row of a step for what its end will tell."""
+from simserve.engine.replica import Replica
+from simserve.engine.step_log import CPU_TIME, END, FIRST_TOKEN_TIME, GPU_TIME, LATER, START, step_row
 
 
 class Flight:
@@ -40,7 +36,7 @@ class Flight:
     @property
     def cpu_done(self) -> int:
         """When the CPU's work on it ends, unless the launch queue is full."""
-        return self.row[_START] + self.row[_CPU]
+        return self.row[START] + self.row[CPU_TIME]
 
     @property
     def executed(self) -> Done | None:
@@ -51,24 +47,40 @@ class Flight:
         return self.done.value
 
 
-class KernelReplica(Replica):
-    """A scheduler and the GPU `gpu`, on which others may copy meanwhile."""
+class Kernels(Pace):
+    """An engine core and the GPU `gpu`, on which others may copy meanwhile."""
 
-    def __init__(
-        self, env: Clock, scheduler: Scheduler, cost: StepCost, gpu: Gpu, listener: Listener | None = None
-    ) -> None:
-        super().__init__(env, scheduler, cost, skip_equal_steps=False, listener=listener)
+    def __init__(self, cost: StepCost, gpu: Gpu) -> None:
+        super().__init__(cost)
         self.gpu = gpu
+        self._asynchronous = self._stalled = False
         self._flights: deque[Flight] = deque()
         self._last = Done(end=0, busy=0)
         """What the stream said of the last step whose tokens are known."""
+
+    def begin(self, replica: Replica) -> None:
+        """The replica is built: begin to serve what it receives."""
+        super().begin(replica)
+        self._asynchronous = replica.scheduler.config.async_scheduling
+        self._bell = Doorbell(replica.env)
+        replica.env.process(self._serve())
+
+    def disturb(self) -> None:
+        """Something outside has changed what the next step may do."""
+        if self._bell.is_idle:
+            self._stalled = False
+            self._bell.ring(int(self.env.now))
+
+    def plan_in_flight(self) -> StepPlan | None:
+        """The plan made last, if its tokens are not known yet."""
+        return self._flights[-1].plan if self._flights else None
 
     def close(self, horizon: int) -> None:  # noqa: ARG002
         """The simulation ends: the steps on the GPU, at most two, end as they would with nothing beside them."""
         while self._flights:
             flight = self._flights[0]
             time = self.cost.step(*self._batch(flight.plan))
-            end = max(self._last.end + time.gpu, flight.row[_START] + time.latency)
+            end = max(self._last.end + time.gpu, flight.row[START] + time.latency)
             done = flight.executed or Done(end, self._last.busy + time.gpu)
             ready = self._last.end + self.cost.update if self._asynchronous else done.end
             self._know_tokens(done, max(done.end, ready, self._flights[-1].cpu_done))
@@ -77,12 +89,10 @@ class KernelReplica(Replica):
         env = self.env
         while True:
             if not self._has_work():
-                self._idle = True
-                self._wake = Event(env)
-                yield self._wake
+                yield self._bell.idle()
             elif env.peek() <= env.now:
-                yield self._sleep_until(int(env.now))
-            self._part()
+                yield self._bell.sleep_until(int(env.now))
+            self.replica.part()
             plan = self.scheduler.schedule()
             if not plan.is_empty:
                 yield from self._compute(plan)
@@ -92,31 +102,21 @@ class KernelReplica(Replica):
             if len(self._flights) > (self._asynchronous and not plan.is_empty):
                 yield from self._wait_for_tokens()
 
-    def _plan_in_flight(self) -> StepPlan | None:
-        return self._flights[-1].plan if self._flights else None
-
     def _batch(self, plan: StepPlan) -> Batch:
         chunks = [(chunk.num_tokens, chunk.history) for chunk in plan.chunks]
-        return Batch(chunks, plan.num_decodes, self._balanced_context(plan), plan.num_decodes + len(chunks))
+        return Batch(chunks, plan.num_decodes, self.balanced_context(plan), plan.num_decodes + len(chunks))
 
     def _has_work(self) -> bool:
         return bool(self._flights) or (self.scheduler.has_requests and not self._stalled)
 
     def _compute(self, plan: StepPlan) -> Generator[Event, None, None]:
         """The engine core's work on a step: prepare it, launch it, and what it does afterwards."""
-        env, ledger, log = self.env, self.scheduler.ledger, self.log
+        env, num_preempted = self.env, self.num_preempted(plan)
         spelled = spell_out(self.cost, self._batch(plan))
-        preempted = len(plan.preempted) + self._unwritten_preemptions
-        row = [
-            *(1, int(env.now), _LATER, _LATER, 0, 0, plan.num_prefill_tokens, plan.num_decodes, plan.context),
-            *(len(ledger.running), len(ledger.waiting), ledger.pool.num_free, preempted),
-            *(_LATER, spelled.cpu, spelled.padded),
-        ]
-        self._unwritten_preemptions = 0
+        row = step_row(plan, self.ledger, num_preempted, int(env.now), LATER, LATER, spelled.cpu, spelled.padded)
         flight = Flight(plan, row)
         self._flights.append(flight)
-        for request, step_before in plan.gaps:
-            log.gaps.fromlist([int(request.id), step_before, plan.index])
+        self.log.add_gaps(plan)
         yield env.timeout(spelled.before)
         flight.done = yield from self.gpu.launch(spelled.launches)
         yield env.timeout(spelled.after)
@@ -135,7 +135,8 @@ class KernelReplica(Replica):
     def _know_tokens(self, done: Done, known: int) -> None:
         """The tokens of the oldest step are known."""
         flight = self._flights.popleft()
-        flight.row[_END], flight.row[_TOKENS], flight.row[_GPU] = done.end, known, done.busy - self._last.busy
-        self.log.add_step(flight.row)
+        row = flight.row
+        row[END], row[FIRST_TOKEN_TIME], row[GPU_TIME] = done.end, known, done.busy - self._last.busy
+        self.log.add_step(row)
         self._last = done
-        self._complete(flight.plan, known)
+        self.replica.complete(flight.plan, known)

@@ -21,9 +21,11 @@ from simserve.cost.step import StepCost, StepTime
 from simserve.engine.clock import Clock
 from simserve.engine.counters import Counters
 from simserve.engine.instant import DECIDE, Due
+from simserve.engine.pace.doorbell import Doorbell
+from simserve.engine.pace.one_ahead import OneAhead
 from simserve.engine.plan import StepPlan
-from simserve.engine.replica import Listener, Replica
-from simserve.engine.scheduler import Scheduler
+from simserve.engine.replica import Replica
+from simserve.engine.step_log import step_row
 
 
 class Decided(NamedTuple):
@@ -43,36 +45,30 @@ class JointStep(NamedTuple):
     ready: int
 
 
-class LockstepReplica(Replica):
+class Rank(OneAhead):
     """One rank: a scheduler and a GPU that step when the group `group` does."""
 
-    def __init__(
-        self,
-        env: Clock,
-        scheduler: Scheduler,
-        cost: StepCost,
-        group: "Lockstep",
-        *,
-        listener: Listener | None = None,
-    ) -> None:
+    def __init__(self, cost: StepCost, group: "Lockstep") -> None:
+        super().__init__(cost)
         self.group = group
-        self.num_dummy_steps = 0
+        self._num_dummy_steps = 0
         """Dummy batches, which have no row in the log."""
-        self.waited = 0
+        self._waited = 0
         """Ticks that its GPU waited for those of its peers."""
-        super().__init__(env, scheduler, cost, skip_equal_steps=False, listener=listener)
+
+    def begin(self, replica: Replica) -> None:
+        """The replica is built: it steps when its group does."""
+        super().begin(replica)
+        self.group.join(self)
 
     def counters(self) -> Counters:
-        """Those of any replica, its dummy batches, and the ticks that its GPU waited for those of its peers."""
-        return super().counters() | {"dummy_steps": self.num_dummy_steps, "waited_for_peers": self.waited}
+        """Its dummy batches, and the ticks that its GPU waited for those of its peers."""
+        return super().counters() | {"dummy_steps": self._num_dummy_steps, "waited_for_peers": self._waited}
 
     def disturb(self) -> None:
         """Something outside has changed what the next step may do."""
         self._stalled = False
         self.group.disturb()
-
-    def _start(self) -> None:
-        self.group.ranks.append(self)
 
     @property
     def has_work(self) -> bool:
@@ -86,18 +82,18 @@ class LockstepReplica(Replica):
 
     def decide(self) -> Decided:
         """Decide a step; what it would take if all ranks had as many tokens. Without anybody it is a dummy batch."""
-        self._part()
+        self.replica.part()
         plan = self.scheduler.schedule()
         if plan.is_empty:
-            return Decided(plan, StepTime(*self._decode_cost(1).ticks(1)), 1)
+            return Decided(plan, StepTime(*self.decode_cost(1).ticks(1)), 1)
         chunks = [(chunk.num_tokens, chunk.history) for chunk in plan.chunks]
-        context = self._balanced_context(plan)
+        context = self.balanced_context(plan)
         time = self.cost.ticks(chunks, plan.num_decodes, context, plan.num_decodes + len(chunks))
         return Decided(plan, StepTime(*time), plan.num_prefill_tokens + plan.num_decodes)
 
-    def pass_over(self, plan: StepPlan, at: int) -> int:
+    def decide_again(self, plan: StepPlan, at: int) -> int:
         """All ranks have decided for nobody; returns when this one can decide again."""
-        self._pass_over(plan, at)
+        self.pass_over(plan, at)
         return self._ready
 
     def run(self, plan: StepPlan, gpu: int, step: JointStep) -> None:
@@ -106,11 +102,11 @@ class LockstepReplica(Replica):
         """
         time, at, end, ready = step
         if plan.is_empty:
-            self.num_dummy_steps += 1
-            self._pass_over(plan, at)
+            self._num_dummy_steps += 1
+            self.pass_over(plan, at)
             self._end, self._ready = end, ready
             return
-        ledger, in_flight, known = self.scheduler.ledger, self._in_flight, end
+        in_flight, known = self._in_flight, end
         if self._asynchronous:
             known = max(self._end, at + time.cpu)
             if in_flight is not None:
@@ -119,54 +115,45 @@ class LockstepReplica(Replica):
         else:
             in_flight = plan
         self._end, self._ready = end, ready
-        self.waited += time.gpu - gpu
-        self.log.add_step(
-            [
-                *(1, at, end, end, 0, 0, plan.num_prefill_tokens, plan.num_decodes, plan.context),
-                *(len(ledger.running), len(ledger.waiting), ledger.pool.num_free),
-                *(len(plan.preempted) + self._unwritten_preemptions, gpu, time.cpu, time.padded),
-            ]
-        )
-        self._unwritten_preemptions = 0
+        self._waited += time.gpu - gpu
+        num_preempted = self.num_preempted(plan)
+        self.log.add_step(step_row(plan, self.ledger, num_preempted, at, end, gpu, time.cpu, time.padded))
         if in_flight is not None:
-            self._complete(in_flight, known)
-        for request, step_before in plan.gaps:
-            self.log.gaps.fromlist([int(request.id), step_before, plan.index])
+            self.replica.complete(in_flight, known)
+        self.log.add_gaps(plan)
 
 
 class Lockstep:
-    """A group of ranks as one SimPy process, which takes their steps. A `LockstepReplica` joins where it is made."""
+    """A group of ranks as one SimPy process, which takes their steps."""
 
     def __init__(self, env: Clock, cost: StepCost, *, asynchronous: bool) -> None:
         self.env = env
-        self.ranks: list[LockstepReplica] = []
         self.cost = PeerCost(cost)
+        self._ranks: list[Rank] = []
         self._update = cost.update
         self._asynchronous = asynchronous
         self._ready = 0
         """When the next step can be decided."""
         self._end = 0
         """When the GPUs finish the step decided last."""
-        self._idle = False
-        self._wake = Event(env)
+        self._bell = Doorbell(env)
         env.process(self._serve())
+
+    def join(self, rank: Rank) -> None:
+        """One rank more, before the first request comes."""
+        self._ranks.append(rank)
 
     def disturb(self) -> None:
         """There is something to do again; a group that is not idle sees it when it next decides."""
-        if self._idle:
-            self._idle = False
-            planned = self._wake
-            self._wake = Due(self.env, max(self._ready, int(self.env.now)), DECIDE)
-            self._wake.callbacks, planned.callbacks = planned.callbacks, []
+        if self._bell.is_idle:
+            self._bell.ring(max(self._ready, int(self.env.now)))
 
     def _serve(self) -> Generator[Event, None, None]:
         env = self.env
         while True:
             at = self._ready
-            if not any(rank.has_work for rank in self.ranks):
-                self._idle = True
-                self._wake = Event(env)
-                yield self._wake
+            if not any(rank.has_work for rank in self._ranks):
+                yield self._bell.idle()
                 at = max(at, int(env.now))
             elif at >= env.peek():
                 yield Due(env, at, DECIDE)
@@ -174,19 +161,19 @@ class Lockstep:
 
     def _step(self, at: int) -> None:
         """All ranks decide the step that is due at `at`, and take it."""
-        decided = [rank.decide() for rank in self.ranks]
+        decided = [rank.decide() for rank in self._ranks]
         if all(each.plan.is_empty for each in decided):
-            self._ready = max(rank.pass_over(each.plan, at) for rank, each in zip(self.ranks, decided, strict=True))
+            self._ready = max(rank.decide_again(each.plan, at) for rank, each in zip(self._ranks, decided, strict=True))
             return
         time, gpus = self.cost.step([each.time for each in decided], [each.tokens for each in decided])
         end = ready = at + time.latency
         if self._asynchronous:
             known = self._end + self._update
             end, ready = max(end, self._end + time.gpu), max(at + time.cpu, known)
-            for rank, (plan, dummy, _) in zip(self.ranks, decided, strict=True):
+            for rank, (plan, dummy, _) in zip(self._ranks, decided, strict=True):
                 if plan.is_empty and rank.has_tokens_in_flight:
                     end, ready = max(end, known + dummy.latency), max(ready, known + dummy.cpu)
         self._end, self._ready = end, ready
         step = JointStep(time, at, end, ready)
-        for rank, each, gpu in zip(self.ranks, decided, gpus, strict=True):
+        for rank, each, gpu in zip(self._ranks, decided, gpus, strict=True):
             rank.run(each.plan, gpu, step)
