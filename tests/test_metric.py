@@ -10,7 +10,7 @@ from scenario_text import scenario
 
 from simserve.report.html import report_page
 from simserve.report.metric import RequestMetric
-from simserve.report.metrics import METRICS
+from simserve.report.metrics import METRICS, metrics_in, metrics_of
 from simserve.report.plots import latency_cdf_plot
 from simserve.report.run_folder import write_run
 from simserve.report.summary import summarize
@@ -67,7 +67,7 @@ def test_an_entry_makes_its_row_and_its_definition_on_the_page(result: Result, t
 
 def test_an_entry_makes_its_panel(result: Result) -> None:
     axes = latency_cdf_plot(result).axes
-    assert len(axes) == len(METRICS)
+    assert len(axes) == 7
     assert [axes[-1].get_title("left"), axes[-1].get_xlabel()] == ["Length of the Prompt", "kilotokens"]
     assert axes[-1].get_lines()[0].get_xdata()[-1] == result.requests["input_len"][::2].max() / 1e3
     assert {"chat", "batch"} <= {text.get_text() for text in axes[0].figure.findobj(Text)}
@@ -85,6 +85,26 @@ def test_a_metric_that_a_request_lacks_is_of_the_others(result: Result, monkeypa
     found = summarize(result)
     assert (found["n_rare"], found["mean_rare_ms"]) == (12, 2000)
     assert found["classes"]["batch"]["mean_rare_ms"] is None
+
+
+def test_a_metric_that_a_run_has_no_records_of_is_nowhere(result: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    result.requests["hops"] = np.full(120, 3.0)
+    hops = RequestMetric(
+        key="hops",
+        name="hops",
+        title="Hops",
+        text="replicas that a request saw",
+        formula=lambda run: run.requests["hops"],
+        needs="hops",
+    )
+    monkeypatch.setitem(METRICS, "hops", hops)
+    with_them = summarize(result)
+    assert hops in metrics_of(result)
+    assert (with_them["n_hops"], hops in metrics_in(with_them)) == (120, True)
+    del result.requests["hops"]
+    without = summarize(result)
+    assert not [key for key in without if "hops" in key]
+    assert "hops" not in benchmark_table(without)
 
 
 def test_every_limit_of_an_slo_is_one_on_a_metric_in_time() -> None:

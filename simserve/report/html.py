@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simserve.report.explain import explanations
-from simserve.report.metrics import METRICS
+from simserve.report.metrics import METRICS, metrics_in
 from simserve.report.page import figure_block, numbers, page, table
 from simserve.report.plots import gantt_plot, latency_cdf_plot, memory_plot, save_figure, step_time_plot, timeline_plot
 from simserve.report.plots.style import inline_svg
@@ -83,7 +83,7 @@ def report_page(run: "RunFolder", pictures: dict[str, str]) -> str:
             "trust": escape(first_upper(summary["trust"])),
             "definitions": "".join(
                 f"<dt>{escape(first_upper(metric.name))}</dt><dd>{escape(metric.text)}</dd>"
-                for metric in METRICS.values()
+                for metric in metrics_in(summary)
             ),
         }
     )
@@ -122,7 +122,7 @@ def _tiles(summary: Summary) -> dict[str, str]:
 def _metric_tables(summary: Summary) -> str:
     """A row a metric; those in one unit stand in one table."""
     tables: dict[str, list[list[str]]] = {}
-    for metric in METRICS.values():
+    for metric in metrics_in(summary):
         values = [number(summary[metric.key_of(statistic)]) for statistic in STATISTICS]
         row = [first_upper(metric.name), *values, count(summary[f"n_{metric.key}"])]
         tables.setdefault(metric.unit.symbol, []).append(row)

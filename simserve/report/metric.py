@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simserve.report.sample import FloatArray, Sample, Values
-from simserve.report.statistics import Keys, Statistics, as_keys
+from simserve.report.statistics import LEAST_COUNT, PERCENTILES, Statistics
 from simserve.report.tokens import BoolArray
 from simserve.report.unit import MILLISECONDS, Unit
 from simserve.spec.result import Result
@@ -34,6 +34,8 @@ class Metric(ABC):
     """Whether `vllm bench serve` prints a block of it."""
     queued: bool = False
     """Whether waiting for the engine is in it, so that a full engine makes it longer."""
+    needs: str = "arrival"
+    """Column of the requests without which a run has none of it."""
 
     @abstractmethod
     def sample(self, result: Result, chosen: BoolArray) -> Sample:
@@ -56,9 +58,20 @@ class Metric(ABC):
         """A statistic of it (`Mean`, `P95`, ...) with the unit, for a person."""
         return f"{statistic} {self.axis}"
 
-    def keys(self, statistics: Statistics | None) -> Keys:
-        """Every statistic under its key."""
-        return as_keys(self.key, statistics, self.unit)
+    def keys(self, statistics: Statistics | None) -> dict[str, float | int | None]:
+        """vLLM's keys (`mean_ttft_ms`, `p99_ttft_ms`, ...) and `n_ttft`; a statistic that does not exist is None."""
+        plain = ("mean", "median", "std")
+        if statistics is None:
+            kinds = (*plain, *(f"p{percentile}" for percentile in PERCENTILES))
+            return {**{self.key_of(kind): None for kind in kinds}, f"n_{self.key}": 0}
+        found: dict[str, float | None] = {kind: getattr(statistics, kind) for kind in plain}
+        for percentile in PERCENTILES:
+            exists = statistics.count >= LEAST_COUNT.get(percentile, 1)
+            found[f"p{percentile}"] = statistics.percentiles[percentile] if exists else None
+        shown = {
+            self.key_of(kind): None if value is None else value * self.unit.factor for kind, value in found.items()
+        }
+        return {**shown, f"n_{self.key}": statistics.count}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,11 @@ def queue_time(requests: Columns) -> FloatArray:
     return _checked(requests["scheduled"] - requests["engine_arrival"])
 
 
+def kv_transfer(requests: Columns) -> FloatArray:
+    """Time between the pools: a decode replica's asking for blocks of KV to their having come."""
+    return _checked(requests["kv_transfer_end"] - requests["kv_transfer_start"])
+
+
 def engine_ttft(result: Result) -> FloatArray:
     """Time to first token by the engine's own clock, without front end and delivery."""
     first_step = result.requests["first_step"]
@@ -106,10 +111,28 @@ _ENTRIES: tuple[Metric, ...] = (
         formula=engine_ttft,
         queued=True,
     ),
+    RequestMetric(
+        key="kv_transfer",
+        name="KV transfer",
+        title="KV Transfer between Pools",
+        text="a decode replica's asking for KV to its being there; it is in the first ITL, never in TTFT",
+        formula=lambda result: kv_transfer(result.requests),
+        needs="kv_transfer_end",
+    ),
 )
 
 METRICS: dict[str, Metric] = {metric.key: metric for metric in _ENTRIES}
 """Metric by key, in the order in which people read them: vLLM's first."""
+
+
+def metrics_of(result: Result) -> list[Metric]:
+    """Those that a run can have."""
+    return [metric for metric in METRICS.values() if metric.needs in result.requests]
+
+
+def metrics_in(summary: Mapping[str, Any]) -> list[Metric]:
+    """Those that a summary holds."""
+    return [metric for metric in METRICS.values() if f"n_{metric.key}" in summary]
 
 
 def completed(requests: Columns, measured: BoolArray) -> BoolArray:

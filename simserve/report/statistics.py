@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simserve.report.unit import MILLISECONDS, Unit
-
 PERCENTILES = (50, 90, 95, 99)
 LEAST_COUNT = {99: 100}
 """Fewer values than this do not carry the percentile: the 99th of fewer than 100 is little else than the largest."""
@@ -64,23 +62,3 @@ def statistics_of(values: NDArray[Any], percentiles: Sequence[float] = PERCENTIL
         std=float(np.std(values)),
         percentiles=dict(zip(percentiles, ranked.tolist(), strict=True)),
     )
-
-
-Keys = dict[str, float | int | None]
-
-
-def as_keys(name: str, statistics: Statistics | None, unit: Unit = MILLISECONDS) -> Keys:
-    """vLLM's keys of one metric (`mean_ttft_ms`, `p99_ttft_ms`, ...) and `n_ttft`; what does not exist is None."""
-    percentiles = {f"p{percentile}": percentile for percentile in PERCENTILES}
-    if statistics is None:
-        return {
-            **{f"{kind}_{name}_{unit.symbol}": None for kind in ("mean", "median", "std", *percentiles)},
-            f"n_{name}": 0,
-        }
-    found: Keys = {
-        f"{kind}_{name}_{unit.symbol}": getattr(statistics, kind) * unit.factor for kind in ("mean", "median", "std")
-    }
-    for kind, percentile in percentiles.items():
-        exists = statistics.count >= LEAST_COUNT.get(percentile, 1)
-        found[f"{kind}_{name}_{unit.symbol}"] = statistics.percentiles[percentile] * unit.factor if exists else None
-    return found | {f"n_{name}": statistics.count}

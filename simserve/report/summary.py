@@ -7,7 +7,7 @@ import numpy as np
 
 from simserve.report.attempts import attempt_counts, when_gone
 from simserve.report.kv_waste import kv_waste
-from simserve.report.metrics import METRICS, Columns, completed
+from simserve.report.metrics import Columns, completed, metrics_of
 from simserve.report.objective import Limit, Verdict, good_requests, judge
 from simserve.report.pools import transfer_keys, usable_blocks
 from simserve.report.question import configured_load, objective_of, price_per_gpu_hour
@@ -125,9 +125,9 @@ def _client_share(requests: Columns, done: BoolArray) -> float | None:
 
 
 def _latencies(result: Result, done: BoolArray) -> Summary:
-    """Statistics of every metric, vLLM's first."""
+    """Statistics of every metric that the run has, vLLM's first."""
     found: Summary = {}
-    for metric in METRICS.values():
+    for metric in metrics_of(result):
         found |= metric.keys(metric.sample(result, done).statistics(PERCENTILES))
     tokens = num_later_tokens(result, done)
     assert found["n_itl"] == tokens, "the step log and the requests disagree on the number of tokens"

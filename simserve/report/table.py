@@ -6,7 +6,7 @@ from typing import Any
 
 from simserve.report.counted import counted_by
 from simserve.report.metric import Metric
-from simserve.report.metrics import METRICS
+from simserve.report.metrics import METRICS, metrics_in
 from simserve.report.pools import transfer_lines
 from simserve.report.speculation import speculation_lines
 
@@ -44,7 +44,7 @@ def _vllm_lines(summary: Mapping[str, Any], percentiles: Sequence[int]) -> Itera
     yield _line("Peak output token throughput (tok/s):", summary["max_output_tokens_per_s"])
     yield _line("Peak concurrent requests:", float(summary["max_concurrent_requests"]))
     yield _line("Total token throughput (tok/s):", summary["total_token_throughput"])
-    for metric in METRICS.values():
+    for metric in metrics_in(summary):
         if metric.in_vllm:
             yield _title(metric.title, "-")
             yield from _metric_lines(metric, summary, ("mean", "median", *(f"p{number}" for number in percentiles)))
@@ -69,7 +69,7 @@ def _our_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     if summary["statuses"]["unfinished"]:
         yield _line("Unfinished requests:", summary["statuses"]["unfinished"])
     yield from _attempt_lines(summary)
-    for metric in METRICS.values():
+    for metric in metrics_in(summary):
         if not metric.in_vllm:
             yield from _metric_lines(metric, summary, ("mean", "p95"))
     yield _line("Preemptions:", summary["num_preemptions"])

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from simserve.report.metric import Metric
-from simserve.report.metrics import METRICS, completed
+from simserve.report.metrics import completed, metrics_of
 from simserve.report.plots.style import CYCLE, FAINT, figure, legend_below, nothing_to_show, plain_log_axis, styled
 from simserve.report.question import objective_of
 from simserve.report.tokens import BoolArray
@@ -23,13 +23,14 @@ def latency_cdf_plot(result: Result) -> "Figure":
     """Share of requests (of gaps for ITL) whose value is at most so much: a panel a metric, a line a class, the SLO."""
     window = Window.of(result)
     done = completed(result.requests, window.measured)
-    lines = -(-len(METRICS) // 2)
+    metrics = metrics_of(result)
+    lines = -(-len(metrics) // 2)
     fig = figure(7.2, 2.5 * lines)
     panels = fig.subplots(lines, 2, sharey=True)
-    for spare in panels.flat[len(METRICS) :]:
+    for spare in panels.flat[len(metrics) :]:
         spare.remove()
     groups = _groups(result, done)
-    for axes, metric in zip(panels.flat, METRICS.values(), strict=False):
+    for axes, metric in zip(panels.flat, metrics, strict=False):
         found = {name: metric.sample(result, rows).distribution() for name, rows in groups.items()}
         curves = {name: curve for name, curve in found.items() if curve is not None}
         axes.set(title=metric.title, xlabel=metric.unit.symbol)
