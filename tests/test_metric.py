@@ -67,7 +67,7 @@ def test_an_entry_makes_its_row_and_its_definition_on_the_page(result: Result, t
 
 def test_an_entry_makes_its_panel(result: Result) -> None:
     axes = latency_cdf_plot(result).axes
-    assert len(axes) == 7
+    assert len(axes) == len(metrics_of(result))
     assert [axes[-1].get_title("left"), axes[-1].get_xlabel()] == ["Length of the Prompt", "kilotokens"]
     assert axes[-1].get_lines()[0].get_xdata()[-1] == result.requests["input_len"][::2].max() / 1e3
     assert {"chat", "batch"} <= {text.get_text() for text in axes[0].figure.findobj(Text)}
