@@ -12,7 +12,9 @@ import numpy as np
 from calibration.engine.runner import ModelRunner
 from calibration.fit import NOISY
 from calibration.live import LiveRun, replay, serve, step_bias
-from simserve.report.metrics import LATENCIES
+from simserve.report.metrics import METRICS
+from simserve.report.sample import Sample
+from simserve.report.statistics import PERCENTILES
 from simserve.simulation import simulate
 from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
@@ -21,7 +23,7 @@ from simserve.workload.workload import build_workload
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-METRICS = {"ttft": "TTFT", "tpot": "TPOT", "e2el": "E2E"}
+COMPARED = ("ttft", "tpot", "e2el")
 STATISTICS = ("p50", "p95", "mean")
 LIGHT = 0.6
 """Up to this load the tighter bounds hold."""
@@ -115,7 +117,7 @@ def _share(progress: Progress, number: int, total: int) -> Progress:
 def _comparison(load: float, rate: float, scenario: Scenario, runs: Sequence[LiveRun]) -> Comparison:
     results = [replay(scenario, run) for run in runs]
     simulated = simulate(scenario)
-    lines = [_line(metric, statistic, results, simulated, load) for metric in METRICS for statistic in STATISTICS]
+    lines = [_line(metric, statistic, results, simulated, load) for metric in COMPARED for statistic in STATISTICS]
     biases = [step_bias(scenario, run) for run in runs]
     spec = scenario.cluster.gpu.calibrated
     noise = spec.quality.noise_floor if spec else 0.0
@@ -132,10 +134,13 @@ def _line(metric: str, statistic: str, results: Sequence[Result], simulated: Res
 
 
 def _value(result: Result, metric: str, statistic: str) -> float:
-    values = LATENCIES[metric](result.requests)
-    if statistic == "mean":
-        return float(np.nanmean(values))
-    return float(np.nanpercentile(values, int(statistic[1:])))
+    found = _sample(result, metric).statistics(PERCENTILES)
+    assert found is not None, f"no request has a {metric}"
+    return found.mean if statistic == "mean" else found.percentiles[int(statistic[1:])]
+
+
+def _sample(result: Result, metric: str) -> Sample:
+    return METRICS[metric].sample(result, np.ones(len(result.requests["status"]), np.bool_))
 
 
 def save(comparisons: Sequence[Comparison], folder: Path, force: bool) -> None:
@@ -166,14 +171,14 @@ def live_plot(comparisons: Sequence[Comparison]) -> "Figure":
     from matplotlib.figure import Figure
 
     drawn = Figure(figsize=(9.6, 2.6 * len(comparisons)), layout="constrained")
-    grid = drawn.subplots(len(comparisons), len(METRICS), squeeze=False)
+    grid = drawn.subplots(len(comparisons), len(COMPARED), squeeze=False)
     for row, each in zip(grid, comparisons, strict=True):
-        for axes, (metric, name) in zip(row, METRICS.items(), strict=True):
+        for axes, metric in zip(row, COMPARED, strict=True):
             for side, look in (("real", "-"), ("simulated", "--")):
-                values = np.sort(LATENCIES[metric](getattr(each, side).requests))
-                values = values[~np.isnan(values)]
-                axes.plot(values * 1e3, np.arange(1, len(values) + 1) / len(values), look, label=side)
-            axes.set(xlabel=f"{name} [ms]", title=f"load {each.load:.0%}", ylim=(0, 1.02))
+                curve = _sample(getattr(each, side), metric).distribution()
+                assert curve is not None, f"no request has a {metric}"
+                axes.plot(curve[0] * METRICS[metric].unit.factor, curve[1], look, label=side)
+            axes.set(xlabel=METRICS[metric].axis, title=f"load {each.load:.0%}", ylim=(0, 1.02))
             axes.grid(alpha=0.3)
     grid[0][0].legend(loc="lower right")
     return drawn

@@ -159,6 +159,19 @@ def test_real_capacity_holds_and_a_little_more_does_not(here: Executor) -> None:
     assert sum(found.bottleneck.step_time.values()) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("metric", ["itl", "tpot"])
+def test_requests_that_give_up_are_not_within_the_slo(metric: str, here: Executor) -> None:
+    """Two seats, and clients who leave after a second: gaps stay at 8 ms at any load, but 5 % leave from 2.6 a second
+    on. A limit on ITL asked only those who had stayed, and held 4.5 a second, where 30 % leave."""
+    plan = scenario("engine.max_num_seqs=2", "workload.client={timeout: 1 s, retries: 0}", f"slo={{{metric}: 500 ms}}")
+    found = find_capacity(plan, 1, here).seeds[0]
+    assert found.holds == pytest.approx(2.6, rel=0.02)
+    assert describe(found.binding) == f"p95 {metric} without bound against 500 ms"
+    for load, holds in ((found.holds, True), (found.fails, False)):
+        statuses = attempt(plan.with_overrides([f"workload.arrivals.rate={load!r}"])).summary["statuses"]
+        assert (statuses["timed_out"] < 0.05 * 300) is holds
+
+
 def test_same_answer_in_this_process_and_in_others(here: Executor) -> None:
     plan = scenario("workload.num_requests=100")
     with open_executor(2) as elsewhere:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from made_result import MILLISECOND, SECOND, Toy, poisson
 
 from simserve.report import tokens
-from simserve.report.itl import NUM_BINS, bin_edges, gap_statistics, pool, pooled_gaps, weighted_statistics
+from simserve.report.itl import NUM_BINS, Weighted, bin_edges, gaps, pool, pooled_gaps
 from simserve.report.statistics import statistics_of
 from simserve.report.tokens import token_blocks, token_times
 from simserve.spec.result import Result
@@ -78,7 +78,7 @@ def test_a_request_begins_and_ends_with_its_steps(toy: Toy) -> None:
 def test_percentiles_equal_numpy_on_the_expanded_list(pairs: list[tuple[int, int]], cuts: list[int]) -> None:
     values, weights = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
     parts = list(zip(np.split(values, sorted(cuts)), np.split(weights, sorted(cuts)), strict=True))
-    found = weighted_statistics(lambda: parts, PERCENTILES)
+    found = Weighted(lambda: parts).statistics(PERCENTILES)
     full = np.repeat(values, weights)
     assert found is not None
     assert list(found.percentiles.values()) == np.percentile(full, PERCENTILES).tolist()
@@ -91,7 +91,7 @@ def test_percentiles_equal_numpy_on_the_expanded_list(pairs: list[tuple[int, int
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=200))
 def test_percentiles_of_many_ties(values: list[int]) -> None:
     column = np.array(values, np.int64)
-    found = weighted_statistics(lambda: [(column, np.ones_like(column))], PERCENTILES)
+    found = Weighted(lambda: [(column, np.ones_like(column))]).statistics(PERCENTILES)
     assert found is not None
     assert list(found.percentiles.values()) == np.percentile(column, PERCENTILES).tolist()
 
@@ -99,7 +99,7 @@ def test_percentiles_of_many_ties(values: list[int]) -> None:
 def test_statistics_of_a_run_are_those_of_the_list_in_seconds() -> None:
     toy = poisson(300, rate=20, stalls={5: {3: 40}, 70: {2: 7, 10: 3}})
     result = toy.run()
-    found = gap_statistics(result, everyone(result), PERCENTILES)
+    found = gaps(result, everyone(result)).statistics(PERCENTILES)
     plain = statistics_of(np.array(toy.gaps()) / SECOND, PERCENTILES)
     assert found is not None
     assert plain is not None
@@ -112,9 +112,9 @@ def test_a_preemption_is_one_gap() -> None:
     toy = Toy([0, 0], [100, 100], [5, 30], stalls={0: {2: 10}}, per_token=0)
     result = toy.run()
     only_first = np.array([True, False])
-    gaps = expanded(pooled_gaps(result, only_first))
-    assert len(gaps) == 4
-    assert gaps[-1] == toy.tokens[0][2] - toy.tokens[0][1] > 10 * 5 * MILLISECOND
+    found = expanded(pooled_gaps(result, only_first))
+    assert len(found) == 4
+    assert found[-1] == toy.tokens[0][2] - toy.tokens[0][1] > 10 * 5 * MILLISECOND
 
 
 def test_a_request_without_a_token_has_no_gap() -> None:
@@ -129,9 +129,9 @@ def test_a_request_without_a_token_has_no_gap() -> None:
 
 def test_no_gap_no_statistics() -> None:
     result = Toy([0, 0], [10, 10], [1, 1]).run()
-    assert gap_statistics(result, everyone(result), PERCENTILES) is None
+    assert gaps(result, everyone(result)).statistics(PERCENTILES) is None
     none = np.zeros(2, np.bool_)
-    assert gap_statistics(result, none, PERCENTILES) is None
+    assert gaps(result, none).statistics(PERCENTILES) is None
 
 
 def test_ticks_keep_gaps_exact_where_seconds_cannot() -> None:

@@ -12,7 +12,8 @@ from made_result import MILLISECOND, SECOND, Toy, poisson, with_status
 from scenario_text import scenario
 
 from simserve.report.metrics import completed, e2el, engine_ttft, queue_time, tpot, ttft
-from simserve.report.objective import good_requests, judge, percentile_with_failures
+from simserve.report.objective import endless_values, good_requests, judge, percentile_with_failures
+from simserve.report.sample import Values
 from simserve.report.saturation import saturation
 from simserve.report.window import Window, hit_rate, peak_concurrency, peak_output_rate, status_counts
 from simserve.spec.result import Result
@@ -219,6 +220,43 @@ def test_failures_break_the_limits() -> None:
     assert verdict.limits[0].value is None
 
 
+LIMITS = ("ttft", "tpot", "itl", "e2el")
+
+
+@pytest.mark.parametrize("metric", LIMITS)
+@pytest.mark.parametrize(("failures", "met"), [(4, True), (5, False), (100, False)])
+def test_failures_break_a_limit_on_whatever_metric(metric: str, failures: int, met: bool) -> None:
+    """No answer comes near 60 s: what decides is the share of requests that failed, 5 % for a p95."""
+    toy = poisson(100, rate=10)
+    toy.output_len = [30] * 100
+    result = toy.run(scenario=scenario(f"slo={{percentile: 95, {metric}: 60 s}}"))
+    for row in range(failures):
+        with_status(result, 7 * row % 100, ("rejected", "timed_out", "cancelled", "unfinished")[row % 4])
+    (verdict,) = judge(result, whole(result))
+    assert verdict.met is met
+    assert (verdict.limits[0].value is None) is not met
+    assert verdict.good == 100 - failures
+
+
+def test_a_failed_request_is_a_request_s_worth_of_endless_gaps() -> None:
+    toy = poisson(200, rate=20, stalls={3: {2: 100}})
+    result = toy.run(scenario=scenario("slo={percentile: 90, itl: 1 s}"))
+    failed = [5, 50, 120]
+    for row in failed:
+        with_status(result, row, "timed_out")
+    gaps = toy.gaps([row for row in range(200) if row not in failed])
+    endless = [10**18] * int(np.ceil(3 * len(gaps) / 197))
+    (limit,) = judge(result, whole(result))[0].limits
+    assert limit.value == pytest.approx(np.percentile(gaps + endless, 90) / SECOND)
+    assert limit.value > np.percentile(gaps, 90) / SECOND
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50))
+def test_a_metric_of_one_value_a_request_has_one_endless_value_a_failure(known: int, none: int, failures: int) -> None:
+    sample = Values(np.concatenate([np.ones(known), np.full(none, np.nan)]))
+    assert endless_values(sample, known + none, failures) == failures
+
+
 @given(
     st.lists(st.floats(0, 1e3), min_size=1, max_size=40),
     st.integers(0, 10),
@@ -226,7 +264,7 @@ def test_failures_break_the_limits() -> None:
 )
 def test_failures_count_as_endless(values: list[float], failures: int, percentile: float) -> None:
     column = np.array(values)
-    found = percentile_with_failures(column, failures, percentile)
+    found = percentile_with_failures(Values(column), failures, percentile)
     if failures == 0:
         assert found == np.percentile(column, percentile)
     else:

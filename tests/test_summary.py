@@ -80,15 +80,17 @@ def test_answers_of_one_token_have_no_tpot() -> None:
     assert found["saturation"] == "stable"
 
 
-def test_nothing_completed() -> None:
-    """inference-sim#926, #927: the report is there, rates are 0 and percentiles null."""
-    result = poisson(20, rate=10).run(scenario=scenario("slo={ttft: 1 s}"))
+@pytest.mark.parametrize("metric", ["ttft", "tpot", "itl", "e2el"])
+def test_nothing_completed(metric: str) -> None:
+    """inference-sim#926, #927: the report is there, rates are 0 and percentiles null; no limit is kept."""
+    result = poisson(20, rate=10).run(scenario=scenario(f"slo={{{metric}: 1 s}}"))
     for row in range(20):
         with_status(result, row, "timed_out")
     found = summarize(result)
     assert (found["completed"], found["failed"], found["request_throughput"]) == (0, 20, 0.0)
     assert (found["mean_ttft_ms"], found["p50_itl_ms"], found["saturation"]) == (None, None, None)
     assert (found["request_goodput"], found["slo_attainment"], found["slo_met"]) == (0.0, 0.0, False)
+    assert found["slo"][0]["limits"] == {metric: {"limit_ms": 1000.0, "value_ms": None, "met": False}}
     assert found["max_output_tokens_per_s"] == found["max_concurrent_requests"] == 0
 
 
@@ -96,7 +98,7 @@ def test_nothing_arrived() -> None:
     found = summary(20, "run.warmup=1000", "slo={ttft: 1 s}")
     assert (found["num_prompts"], found["duration"], found["output_throughput"]) == (0, 0.0, 0.0)
     assert found["window"]["excluded_requests"] == 20
-    assert found["slo_attainment"] is None
+    assert (found["slo_attainment"], found["slo_met"]) == (None, False)
     assert found["offered_rate"] is None
 
 

@@ -29,8 +29,6 @@ SAMPLES = 64
 """Steps that stand for all when step time is split."""
 ROOFLINE = ("memory", "compute")
 """The cost model's words for an operator that bytes or FLOPs bind."""
-QUEUEING = ("ttft", "e2el", SUSTAINED)
-"""Conditions that waiting can break; the others feel the step time alone."""
 
 
 class Bottleneck(NamedTuple):
@@ -52,8 +50,15 @@ def find_bottleneck(result: Result, condition: str) -> Bottleneck:
     slo = result.scenario.slo
     tolerated = 1 - (slo.percentile if slo else 95.0) / 100
     queue = {cause: share for cause, share in waiting.items() if cause != "budget" and share > tolerated}
-    binding = queue if queue and condition in QUEUEING else step_time
+    binding = queue if queue and _waiting_breaks(condition) else step_time
     return Bottleneck(max(binding, key=lambda resource: binding[resource]), waiting, step_time)
+
+
+def _waiting_breaks(condition: str) -> bool:
+    """Whether waiting can break a condition; the others feel the step time alone."""
+    from simserve.report.metrics import METRICS
+
+    return condition == SUSTAINED or METRICS[condition].queued
 
 
 def waiting_shares(result: Result) -> dict[str, float]:

@@ -30,9 +30,8 @@ def sweep_pictures(rows: Sequence[Row], grid: Sequence[Axis], slo: "SloSpec | No
     if load is not None:
         column, label = LOADS[load]
         table, by = _told_apart(rows, others)
-        limits = {"ttft": slo.ttft, "tpot": slo.tpot} if slo else {}
-        stated = {name: limit for name, limit in limits.items() if limit is not None}
-        pictures["latency_throughput"] = latency_throughput_plot(table, column, by=by, slo=stated, x_label=label)
+        limits = slo.limits if slo else {}
+        pictures["latency_throughput"] = latency_throughput_plot(table, column, by=by, slo=limits, x_label=label)
     return pictures
 
 

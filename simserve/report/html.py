@@ -5,28 +5,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simserve.report.explain import explanations
+from simserve.report.metrics import METRICS, metrics_in
 from simserve.report.page import figure_block, numbers, page, table
 from simserve.report.plots import gantt_plot, latency_cdf_plot, memory_plot, save_figure, step_time_plot, timeline_plot
 from simserve.report.plots.style import inline_svg
 from simserve.report.plots.timeline import MAX_BARS
 from simserve.report.question import question_facts
 from simserve.report.summary import Summary
-from simserve.report.text import count, limit_ms, ms, number, percent
+from simserve.report.text import count, first_upper, limit_ms, ms, number, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from simserve.report.run_folder import RunFolder
 
-LATENCIES = {
-    "ttft": ("TTFT", "arrival to first token, at the client, queue included"),
-    "tpot": ("TPOT", "(last - first token) / (tokens - 1), of each request with more than one token"),
-    "itl": ("ITL", "all gaps between successive tokens, of all requests together; a preemption is one gap"),
-    "e2el": ("E2EL", "arrival to last token, at the client"),
-    "queue_time": ("Queue", "arrival at the engine to first being scheduled"),
-    "engine_ttft": ("Engine TTFT", "the same as TTFT by the engine's clock: without front end and delivery"),
-}
 STATISTICS = ("mean", "median", "std", "p90", "p95", "p99")
+TILES = ("ttft", "tpot", "e2el")
+"""Metrics whose p95 stands on top."""
+OF_CLASSES = (("p50", "ttft"), ("p95", "ttft"), ("p50", "tpot"), ("p95", "tpot"), ("p95", "e2el"))
+"""Statistics of metrics that are shown for each class."""
 CAPTIONS = {
     "latency": "How latencies spread: the share of requests (for ITL: of gaps) that took at most so long.",
     "timeline": "The run over time, summed over replicas, as means over short stretches.",
@@ -76,15 +73,18 @@ def report_page(run: "RunFolder", pictures: dict[str, str]) -> str:
             "tiles": numbers(_tiles(summary)),
             "question": table(["", ""], [[name, value] for name, value in facts.items()], headless=True),
             "scenario": escape(run.result.scenario.to_yaml()),
-            "latencies": _latency_table(summary),
+            "metrics": _metric_tables(summary),
             "objectives": _objective_table(summary),
             "classes": _class_table(summary),
             "latency_picture": blocks.pop("latency"),
             "why": "".join(f"<li>{escape(line)}</li>" for line in explanations(summary)),
             "counters": numbers(_counters(summary)),
             "pictures": "".join(blocks.values()),
-            "trust": escape(summary["trust"][:1].upper() + summary["trust"][1:]),
-            "definitions": "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in LATENCIES.values()),
+            "trust": escape(first_upper(summary["trust"])),
+            "definitions": "".join(
+                f"<dt>{escape(first_upper(metric.name))}</dt><dd>{escape(metric.text)}</dd>"
+                for metric in metrics_in(summary)
+            ),
         }
     )
 
@@ -106,9 +106,7 @@ def _verdict(summary: Summary) -> str:
 
 def _tiles(summary: Summary) -> dict[str, str]:
     tiles = {
-        "p95 TTFT": ms(summary["p95_ttft_ms"]),
-        "p95 TPOT": ms(summary["p95_tpot_ms"]),
-        "p95 E2EL": ms(summary["p95_e2el_ms"]),
+        **{f"p95 {METRICS[key].name}": ms(summary[METRICS[key].key_of("p95")]) for key in TILES},
         "output tokens/s": number(summary["output_throughput"]),
         "requests/s": number(summary["request_throughput"]),
         "tokens/s for a user": number(summary["tokens_per_s_per_user"]),
@@ -121,45 +119,46 @@ def _tiles(summary: Summary) -> dict[str, str]:
     return tiles
 
 
-def _latency_table(summary: Summary) -> str:
-    rows = [
-        [name, *(number(summary[f"{statistic}_{key}_ms"]) for statistic in STATISTICS), count(summary[f"n_{key}"])]
-        for key, (name, _) in LATENCIES.items()
-    ]
-    return table(["ms", *STATISTICS, "n"], rows)
+def _metric_tables(summary: Summary) -> str:
+    """A row a metric; those in one unit stand in one table."""
+    tables: dict[str, list[list[str]]] = {}
+    for metric in metrics_in(summary):
+        values = [number(summary[metric.key_of(statistic)]) for statistic in STATISTICS]
+        row = [first_upper(metric.name), *values, count(summary[f"n_{metric.key}"])]
+        tables.setdefault(metric.unit.symbol, []).append(row)
+    return "".join(table([symbol, *STATISTICS, "n"], rows) for symbol, rows in tables.items())
 
 
 def _objective_table(summary: Summary) -> str:
     rows = [
         [
             *([", ".join(verdict["classes"])] if len(summary["class_names"]) > 1 else []),
-            f"p{verdict['percentile']:g} {LATENCIES[latency][0]}",
+            f"p{verdict['percentile']:g} {METRICS[key].name}",
             limit_ms(limit["limit_ms"]),
             ms(limit["value_ms"]),
             "met" if limit["met"] else "missed",
         ]
         for verdict in summary["slo"]
-        for latency, limit in verdict["limits"].items()
+        for key, limit in verdict["limits"].items()
     ]
     heads = [*(["classes"] if len(summary["class_names"]) > 1 else []), "objective", "limit", "found", ""]
     return table(heads, rows) if rows else ""
 
 
 def _class_table(summary: Summary) -> str:
-    keys = ("p50_ttft_ms", "p95_ttft_ms", "p50_tpot_ms", "p95_tpot_ms", "p95_e2el_ms")
+    shown = [(statistic, METRICS[key]) for statistic, key in OF_CLASSES]
     rows = [
         [
             name,
             count(found["completed"]),
             count(found["num_prompts"] - found["completed"]),
-            *(number(found[key]) for key in keys),
+            *(number(found[metric.key_of(statistic)]) for statistic, metric in shown),
             number(found["output_throughput"]),
             percent(found["slo_attainment"]),
         ]
         for name, found in summary["classes"].items()
     ]
-    heads = ["class", "completed", "other", *(key.replace("_", " ").upper().replace("P", "p", 1) for key in keys)]
-    heads = [head.replace(" MS", "") for head in heads]
+    heads = ["class", "completed", "other", *(f"{statistic} {metric.name}" for statistic, metric in shown)]
     return "<h3>By class (latencies in ms)</h3>" + table([*heads, "tokens/s", "within limits"], rows) if rows else ""
 
 

@@ -8,11 +8,13 @@ gives for the list in which each value stands `weight` times, to the last bit, a
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simserve.report.sample import Sample
 from simserve.report.statistics import Rank, Statistics
 from simserve.report.tokens import BoolArray, IntArray, exceptional_gaps, token_blocks
 from simserve.spec.result import Result
@@ -117,32 +119,63 @@ def _collapse(pairs: Sequence[tuple[IntArray, IntArray]]) -> tuple[IntArray, Int
     return values[first], np.add.reduceat(weights, first) if first.size else weights
 
 
-def weighted_statistics(pairs: Callable[[], Pairs], percentiles: Sequence[float]) -> Statistics | None:
-    """Statistics of the list in which each value stands as often as its weight says; None where it is empty.
+class Weighted(Sample):
+    """The list in which each value stands as often as its weight says; `factor` is its unit over the sample's.
 
-    `pairs` is called twice and must give the same pairs both times.
+    `pairs` is called once for each pass, at most twice a question, and must give the same pairs every time.
     """
-    pooled = pool(pairs())
-    if pooled.count == 0:
-        return None
-    places = [Rank.of(percentile, pooled.count) for percentile in (50, *percentiles)]
-    found = spread(pairs(), pooled, sorted({rank for place in places for rank in (place.low, place.high)}))
-    median, *values = (place.between(found.at_rank[place.low], found.at_rank[place.high]) for place in places)
-    return Statistics(
-        count=pooled.count,
-        mean=pooled.total / pooled.count,
-        median=median,
-        std=math.sqrt(found.squares / pooled.count),
-        percentiles=dict(zip(percentiles, values, strict=True)),
-    )
+
+    def __init__(self, pairs: Callable[[], Pairs], factor: float = 1.0) -> None:
+        self._pairs, self._factor = pairs, factor
+
+    @cached_property
+    def _pool(self) -> Pool:
+        return pool(self._pairs())
+
+    @property
+    def count(self) -> int:
+        """Sum of the weights."""
+        return self._pool.count
+
+    def statistics(self, percentiles: Sequence[float]) -> Statistics | None:
+        """Exactly those of the list, which is never made."""
+        pooled = self._pool
+        if pooled.count == 0:
+            return None
+        places = [Rank.of(percentile, pooled.count) for percentile in (50, *percentiles)]
+        found = self._spread(places)
+        median, *values = (place.between(found.at_rank[place.low], found.at_rank[place.high]) for place in places)
+        return Statistics(
+            count=pooled.count,
+            mean=pooled.total / pooled.count,
+            median=median,
+            std=math.sqrt(found.squares / pooled.count),
+            percentiles=dict(zip(percentiles, values, strict=True)),
+        ).scaled(self._factor)
+
+    def at(self, place: Rank) -> float:
+        """The value there."""
+        at_rank = self._spread([place]).at_rank
+        return place.between(at_rank[place.low], at_rank[place.high]) * self._factor
+
+    def _spread(self, places: Sequence[Rank]) -> Spread:
+        return spread(self._pairs(), self._pool, sorted({rank for place in places for rank in (place.low, place.high)}))
+
+    def distribution(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """An upright at the lower edge of each bin that holds a value, the first from 0."""
+        counts = self._pool.bins
+        some = np.flatnonzero(counts)
+        if some.size == 0:
+            return None
+        reached = np.cumsum(counts[some]) / counts.sum()
+        shares = np.column_stack([np.concatenate([[0.0], reached[:-1]]), reached]).ravel()
+        return np.repeat(bin_edges()[some] * self._factor, 2), shares
 
 
-def gap_statistics(result: Result, chosen: BoolArray, percentiles: Sequence[float]) -> Statistics | None:
-    """Statistics (seconds) of the pooled gaps between tokens of the chosen requests; None without a gap."""
+def gaps(result: Result, chosen: BoolArray) -> Sample:
+    """The pooled gaps (seconds) between tokens of the chosen requests."""
     pairs = partial(pooled_gaps, result, chosen)
     if int(result.steps["steps"].sum()) <= KEPT_AT_ONCE:  # few enough to be made once
         kept = list(pairs())
-        statistics = weighted_statistics(lambda: kept, percentiles)
-    else:
-        statistics = weighted_statistics(pairs, percentiles)
-    return statistics.scaled(TICK) if statistics else None
+        return Weighted(lambda: kept, TICK)
+    return Weighted(pairs, TICK)

@@ -1,29 +1,31 @@
-"""Whether the objective was met: goodput, attainment, and each limit against the percentile it is set for."""
+"""Whether the objective was met: goodput, attainment, and each limit against the percentile it is set for.
+
+One rule holds for every limit: a request that failed (was refused, given up, cancelled or left unfinished) keeps none.
+It counts as a completed one whose values are all endless, so that a limit at p95 is missed as soon as 5 % of the
+requests fail, whatever metric it is on.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from simserve.report.itl import gap_statistics
-from simserve.report.metrics import LATENCIES, FloatArray, completed
+from simserve.report.metrics import METRICS, completed
 from simserve.report.question import objective_of
+from simserve.report.sample import Sample
 from simserve.report.statistics import Rank
 from simserve.report.tokens import BoolArray
 from simserve.report.window import Window
 from simserve.spec.result import Result
 from simserve.spec.slo import SloSpec
 
-PER_REQUEST = ("ttft", "tpot", "e2el")
-"""Limits that one request keeps or breaks; a limit on `itl` is one on the pooled gaps of all requests."""
-
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit on one latency, the value at the objective's percentile (None: none, or beyond all measure) and whether
+    """A limit on one metric, the value at the objective's percentile (None: none, or beyond all measure) and whether
     the limit was kept."""
 
-    latency: str
+    metric: str
     limit: float
     value: float | None
     met: bool
@@ -65,9 +67,8 @@ def good_requests(result: Result, rows: BoolArray, slo: SloSpec | None) -> BoolA
     if slo is None:
         return None
     good = completed(result.requests, rows)
-    for name, limit in stated_limits(slo).items():
-        if name in PER_REQUEST:
-            good = good & ~(LATENCIES[name](result.requests) > limit)
+    for name, limit in slo.limits.items():
+        good = good & ~(METRICS[name].of_requests(result) > limit)
     return good
 
 
@@ -84,47 +85,36 @@ def _objectives(result: Result) -> Iterator[tuple[SloSpec, list[int]]]:
 def _judge(result: Result, window: Window, slo: SloSpec, class_indexes: list[int]) -> Verdict:
     rows = window.measured & np.isin(result.requests["class_index"], class_indexes)
     done = completed(result.requests, rows)
-    failures = int(rows.sum() - done.sum())
-    limits = tuple(_limit(result, name, slo, done, failures) for name in stated_limits(slo))
+    asked, answered = int(rows.sum()), int(done.sum())
+    limits = []
+    for name, limit in slo.limits.items():
+        sample = METRICS[name].sample(result, done)
+        value = percentile_with_failures(sample, endless_values(sample, answered, asked - answered), slo.percentile)
+        limits.append(Limit(name, limit, None if value == np.inf else value, value is None or value <= limit))
     good = good_requests(result, rows, slo)
     assert good is not None
     names = tuple(result.class_names[index] for index in class_indexes)
-    return Verdict(names, slo.percentile, limits, int(good.sum()), int(rows.sum()))
+    return Verdict(names, slo.percentile, tuple(limits), int(good.sum()), asked)
 
 
-def _limit(result: Result, name: str, slo: SloSpec, done: BoolArray, failures: int) -> Limit:
-    limit = stated_limits(slo)[name]
-    if name in PER_REQUEST:
-        latency = LATENCIES[name](result.requests)[done]
-        value = percentile_with_failures(latency[~np.isnan(latency)], failures, slo.percentile)
-    else:
-        value = _gap_percentile(result, done, slo.percentile)
-    return Limit(name, limit, None if value == np.inf else value, value is None or value <= limit)
+def endless_values(sample: Sample, answered: int, failures: int) -> int:
+    """How many values the failed requests would have added: each as many as one that was answered has on the mean,
+    rounded up in all, and at least one.
 
-
-def stated_limits(slo: SloSpec) -> dict[str, float]:
-    """Latency -> limit in seconds, of the limits that are set."""
-    limits = {"ttft": slo.ttft, "tpot": slo.tpot, "itl": slo.itl, "e2el": slo.e2el}
-    return {name: limit for name, limit in limits.items() if limit is not None}
-
-
-def percentile_with_failures(values: FloatArray, failures: int, percentile: float) -> float | None:
-    """Linear percentile where each failed request counts as one that took for ever; None of nothing.
-
-    Without failures this is `numpy.percentile`.
+    So it is one of any metric that has one value a request, and of the gaps between tokens a request's worth.
     """
-    count = values.size + failures
+    return max(failures, -(-failures * sample.count // answered)) if answered else failures
+
+
+def percentile_with_failures(sample: Sample, endless: int, percentile: float) -> float | None:
+    """Linear percentile of a sample with so many endless values beside its own; None of nothing.
+
+    Without endless values this is `numpy.percentile`.
+    """
+    count = sample.count + endless
     if count == 0:
         return None
     place = Rank.of(percentile, count)
-    ranks = {place.low, place.high if place.share > 0 else place.low}
-    if max(ranks) >= values.size:
+    if (place.high if place.share > 0 else place.low) >= sample.count:
         return float("inf")
-    high = min(place.high, values.size - 1)
-    found = np.partition(values, sorted({place.low, high}))
-    return float(place.between(found[place.low], found[high]))
-
-
-def _gap_percentile(result: Result, done: BoolArray, percentile: float) -> float | None:
-    statistics = gap_statistics(result, done, (percentile,))
-    return statistics.percentiles[percentile] if statistics else None
+    return sample.at(Rank(place.low, min(place.high, sample.count - 1), place.share))

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.report.metrics import Columns
-from simserve.report.statistics import as_keys, statistics_of
 from simserve.report.tokens import BoolArray
 from simserve.spec.cluster import ClusterSpec
 from simserve.spec.pools import POOLS
@@ -28,26 +27,18 @@ def usable_blocks(meta: Mapping[str, Any], replica: NDArray[Any]) -> NDArray[Any
 
 
 def transfer_keys(requests: Columns, done: BoolArray) -> dict[str, Any]:
-    """Statistics of `kv_transfer`, from a decode replica's asking for blocks to their having come, and how many bytes
-    were sent a request; nothing for a fleet without pools.
-    """
-    if "kv_transfer_end" not in requests:
+    """How many bytes of KV were sent a request, beside the metric `kv_transfer`; nothing for a fleet without pools."""
+    if "kv_transfer_bytes" not in requests:
         return {}
-    took = (requests["kv_transfer_end"] - requests["kv_transfer_start"])[done]
     sent = int(requests["kv_transfer_bytes"][done].sum())
-    return {
-        **as_keys("kv_transfer", statistics_of(took[~np.isnan(took)])),
-        "mean_kv_transfer_bytes": sent / int(done.sum()) if done.any() else None,
-    }
+    return {"mean_kv_transfer_bytes": sent / int(done.sum()) if done.any() else None}
 
 
 def transfer_lines(summary: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
     """What a person reads of it."""
-    if "n_kv_transfer" not in summary:
+    if "mean_kv_transfer_bytes" not in summary:
         return
     yield "KV transfers:", summary["n_kv_transfer"]
-    yield "Mean KV transfer (ms):", summary["mean_kv_transfer_ms"]
-    yield "P95 KV transfer (ms):", summary["p95_kv_transfer_ms"]
     sent = summary["mean_kv_transfer_bytes"]
     yield "KV sent per request (MB):", None if sent is None else sent / 1e6
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from simserve.report.counted import counted_by
+from simserve.report.metrics import METRICS
 from simserve.report.pools import fleet_words
 from simserve.report.text import count, limit_ms, number
 from simserve.spec.scenario import Scenario
@@ -126,6 +127,5 @@ def _objectives(scenario: Scenario) -> Iterator[str]:
     stated = [("", common), *((f"{spec.name}: ", spec.slo) for spec in classes)]
     for whom, slo in stated:
         if slo is not None:
-            limits = {"TTFT": slo.ttft, "TPOT": slo.tpot, "ITL": slo.itl, "E2EL": slo.e2el}
-            shown = [f"{name} <= {limit_ms(1e3 * limit)}" for name, limit in limits.items() if limit is not None]
+            shown = [f"{METRICS[key].name} <= {limit_ms(1e3 * limit)}" for key, limit in slo.limits.items()]
             yield f"{whom}p{slo.percentile:g} of {', '.join(shown)}"

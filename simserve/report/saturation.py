@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from simserve.report.metrics import Columns, FloatArray, tpot, ttft
+from simserve.report.metrics import Columns, tpot, ttft
 from simserve.report.pools import waits_for_blocks
+from simserve.report.sample import FloatArray
 from simserve.report.tokens import BoolArray
 from simserve.spec.result import COMPLETED, REJECTED
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simserve.report.metrics import FloatArray
 from simserve.report.pools import usable_blocks
+from simserve.report.sample import FloatArray
 from simserve.report.tokens import output_tokens
 from simserve.spec.result import Result
 from simserve.spec.ticks import TICKS_PER_SECOND

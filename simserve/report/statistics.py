@@ -62,18 +62,3 @@ def statistics_of(values: NDArray[Any], percentiles: Sequence[float] = PERCENTIL
         std=float(np.std(values)),
         percentiles=dict(zip(percentiles, ranked.tolist(), strict=True)),
     )
-
-
-Keys = dict[str, float | int | None]
-
-
-def as_keys(name: str, statistics: Statistics | None, percentiles: Sequence[int] = PERCENTILES) -> Keys:
-    """vLLM's keys of one metric (`mean_ttft_ms`, `p99_ttft_ms`, ...) and `n_ttft`; what does not exist is None."""
-    if statistics is None:
-        kinds = ["mean", "median", "std", *(f"p{percentile}" for percentile in percentiles)]
-        return {**{f"{kind}_{name}_ms": None for kind in kinds}, f"n_{name}": 0}
-    found: Keys = {f"{kind}_{name}_ms": getattr(statistics, kind) * 1e3 for kind in ("mean", "median", "std")}
-    for percentile in percentiles:
-        exists = statistics.count >= LEAST_COUNT.get(percentile, 1)
-        found[f"p{percentile}_{name}_ms"] = statistics.percentiles[percentile] * 1e3 if exists else None
-    return found | {f"n_{name}": statistics.count}

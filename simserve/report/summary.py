@@ -6,15 +6,14 @@ from typing import Any
 import numpy as np
 
 from simserve.report.attempts import attempt_counts, when_gone
-from simserve.report.itl import gap_statistics
 from simserve.report.kv_waste import kv_waste
-from simserve.report.metrics import LATENCIES, Columns, completed, engine_ttft
+from simserve.report.metrics import Columns, completed, metrics_of
 from simserve.report.objective import Limit, Verdict, good_requests, judge
 from simserve.report.pools import transfer_keys, usable_blocks
 from simserve.report.question import configured_load, objective_of, price_per_gpu_hour
 from simserve.report.saturation import saturation
 from simserve.report.speculation import num_later_tokens, speculation_keys
-from simserve.report.statistics import PERCENTILES, as_keys, statistics_of
+from simserve.report.statistics import PERCENTILES
 from simserve.report.tokens import BoolArray
 from simserve.report.trust import trust_line
 from simserve.report.window import Window, hit_rate, peak_concurrency, peak_output_rate, status_counts
@@ -126,21 +125,13 @@ def _client_share(requests: Columns, done: BoolArray) -> float | None:
 
 
 def _latencies(result: Result, done: BoolArray) -> Summary:
-    """vLLM's four latencies, then the engine's view of the first token."""
-    gaps = gap_statistics(result, done, PERCENTILES)
-    counted = gaps.count if gaps else 0
-    assert counted == num_later_tokens(result, done), "the step log and the requests disagree on the number of tokens"
-    plain = {name: _known(latency(result.requests)[done]) for name, latency in LATENCIES.items()}
-    plain["engine_ttft"] = _known(engine_ttft(result)[done])
-    statistics = {name: statistics_of(values) for name, values in plain.items()} | {"itl": gaps}
+    """Statistics of every metric that the run has, vLLM's first."""
     found: Summary = {}
-    for name in ("ttft", "tpot", "itl", "e2el", "engine_ttft", "queue_time"):
-        found |= as_keys(name, statistics[name])
+    for metric in metrics_of(result):
+        found |= metric.keys(metric.sample(result, done).statistics(PERCENTILES))
+    tokens = num_later_tokens(result, done)
+    assert found["n_itl"] == tokens, "the step log and the requests disagree on the number of tokens"
     return found
-
-
-def _known(values: Any) -> Any:
-    return values[~np.isnan(values)]
 
 
 def _engine(result: Result, window: Window, done: BoolArray) -> Summary:
@@ -199,11 +190,11 @@ def _per_million(price_per_hour: float | None, per_second: float) -> float | Non
 
 
 def _objectives(verdicts: Sequence[Verdict]) -> Summary:
-    """Attainment over all objectives, and the verdict on each."""
+    """Attainment over all objectives, and the verdict on each; where nobody asked for anything, none was met."""
     good, asked = sum(verdict.good for verdict in verdicts), sum(verdict.requests for verdict in verdicts)
     return {
         "slo_attainment": good / asked if asked else None,
-        "slo_met": all(verdict.met for verdict in verdicts) if verdicts else None,
+        "slo_met": asked > 0 and all(verdict.met for verdict in verdicts) if verdicts else None,
         "slo": [_verdict_table(verdict) for verdict in verdicts],
     }
 
@@ -214,7 +205,7 @@ def _verdict_table(verdict: Verdict) -> Summary:
         "percentile": verdict.percentile,
         "attainment": verdict.attainment,
         "met": verdict.met,
-        "limits": {limit.latency: _limit_table(limit) for limit in verdict.limits},
+        "limits": {limit.metric: _limit_table(limit) for limit in verdict.limits},
     }
 
 

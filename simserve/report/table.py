@@ -5,17 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from simserve.report.counted import counted_by
+from simserve.report.metric import Metric
+from simserve.report.metrics import METRICS, metrics_in
 from simserve.report.pools import transfer_lines
 from simserve.report.speculation import speculation_lines
 
 WIDTH = 50
 LABEL = 40
-LATENCIES = {
-    "ttft": ("Time to First Token", "TTFT"),
-    "tpot": ("Time per Output Token (excl. 1st token)", "TPOT"),
-    "itl": ("Inter-token Latency", "ITL"),
-    "e2el": ("End-to-end Latency", "E2EL"),
-}
 PERCENTILES = (90, 95, 99)
 MISSING = "n/a"
 
@@ -48,12 +44,10 @@ def _vllm_lines(summary: Mapping[str, Any], percentiles: Sequence[int]) -> Itera
     yield _line("Peak output token throughput (tok/s):", summary["max_output_tokens_per_s"])
     yield _line("Peak concurrent requests:", float(summary["max_concurrent_requests"]))
     yield _line("Total token throughput (tok/s):", summary["total_token_throughput"])
-    for key, (title, name) in LATENCIES.items():
-        yield _title(title, "-")
-        yield _line(f"Mean {name} (ms):", summary[f"mean_{key}_ms"])
-        yield _line(f"Median {name} (ms):", summary[f"median_{key}_ms"])
-        for percentile in percentiles:
-            yield _line(f"P{percentile} {name} (ms):", summary[f"p{percentile}_{key}_ms"])
+    for metric in metrics_in(summary):
+        if metric.in_vllm:
+            yield _title(metric.title, "-")
+            yield from _metric_lines(metric, summary, ("mean", "median", *(f"p{number}" for number in percentiles)))
     if lines := list(transfer_lines(summary)):
         yield _title("Transfer between Pools", "-")
         yield from (_line(label, value) for label, value in lines)
@@ -75,9 +69,9 @@ def _our_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     if summary["statuses"]["unfinished"]:
         yield _line("Unfinished requests:", summary["statuses"]["unfinished"])
     yield from _attempt_lines(summary)
-    yield _line("Mean queue time (ms):", summary["mean_queue_time_ms"])
-    yield _line("P95 queue time (ms):", summary["p95_queue_time_ms"])
-    yield _line("Mean engine TTFT (ms):", summary["mean_engine_ttft_ms"])
+    for metric in metrics_in(summary):
+        if not metric.in_vllm:
+            yield from _metric_lines(metric, summary, ("mean", "p95"))
     yield _line("Preemptions:", summary["num_preemptions"])
     if summary.get("num_swaps"):
         yield _line("Swapped out of them:", summary["num_swaps"])
@@ -112,9 +106,8 @@ def _class_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     for name, found in summary["classes"].items():
         yield _title(f" Class {name} ", "-")
         yield _line("Successful requests:", found["completed"])
-        yield _line("Mean TTFT (ms):", found["mean_ttft_ms"])
-        yield _line("P95 TTFT (ms):", found["p95_ttft_ms"])
-        yield _line("P95 TPOT (ms):", found["p95_tpot_ms"])
+        yield from _metric_lines(METRICS["ttft"], found, ("mean", "p95"))
+        yield from _metric_lines(METRICS["tpot"], found, ("p95",))
         yield _line("Output token throughput (tok/s):", found["output_throughput"])
 
 
@@ -123,9 +116,14 @@ def _objective_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         whom = "" if len(summary["slo"]) == 1 else f" of {', '.join(verdict['classes'])}"
         yield _title(f" Objective{whom} ", "-")
         yield _line("Requests within all limits (%):", _percent(verdict["attainment"]))
-        for latency, limit in verdict["limits"].items():
-            label = f"P{verdict['percentile']:g} {LATENCIES[latency][1]} <= {limit['limit_ms']:g} ms:"
+        for key, limit in verdict["limits"].items():
+            label = f"P{verdict['percentile']:g} {METRICS[key].name} <= {limit['limit_ms']:g} ms:"
             yield _line(label, "met" if limit["met"] else "missed")
+
+
+def _metric_lines(metric: Metric, found: Mapping[str, Any], statistics: Sequence[str]) -> Iterator[str]:
+    for statistic in statistics:
+        yield _line(f"{metric.label_of(statistic.capitalize())}:", found[metric.key_of(statistic)])
 
 
 def _title(text: str, fill: str) -> str:

@@ -41,6 +41,11 @@ def gib(size: float | None) -> str:
     return NONE if size is None else f"{size / 2**30:.1f}{THIN}GiB"
 
 
+def first_upper(text: str) -> str:
+    """The same with a capital at the start of a line."""
+    return text[:1].upper() + text[1:]
+
+
 GROUPS = {
     "linear": "linear layers",
     "experts": "expert layers",

@@ -10,7 +10,10 @@ from simserve.spec.strict import Strict
 
 
 class SloSpec(Strict):
-    """Upper limits of latencies, met when this percentile of the requests keeps all that are stated."""
+    """Upper limits of latencies, each kept when its latency at this percentile is; a request that fails keeps none.
+
+    Every limit is one on a metric of that name in `simserve.report.metrics`.
+    """
 
     percentile: Annotated[Number, Field(ge=1, lt=100)] = 95.0
     ttft: PositiveSeconds | None = None
@@ -22,8 +25,13 @@ class SloSpec(Strict):
     e2el: PositiveSeconds | None = None
     """Arrival to last token."""
 
+    @property
+    def limits(self) -> dict[str, float]:
+        """Metric -> limit in seconds, of the limits that are set."""
+        return {name: limit for name, limit in self if name != "percentile" and limit is not None}
+
     @model_validator(mode="after")
     def _states_a_limit(self) -> Self:
-        if all(limit is None for limit in (self.ttft, self.tpot, self.itl, self.e2el)):
+        if not self.limits:
             raise PydanticCustomError("empty", "needs at least one of ttft, tpot, itl and e2el")
         return self

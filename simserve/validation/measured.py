@@ -15,11 +15,11 @@ from typing import Any
 from simserve.spec.errors import ScenarioError
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
-LATENCIES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2el"}
-"""Latency as the columns name it -> as `simserve.report.metrics` does."""
+TIMED = ("ttft", "tpot", "e2e")
+"""Latencies as the columns name them."""
 THROUGHPUTS = ("req_tput_rps", "output_tput_tok_s", "total_tput_tok_s")
 METRICS = (
-    *(f"{latency}_{statistic}_ms" for latency in LATENCIES for statistic in STATISTICS),
+    *(f"{latency}_{statistic}_ms" for latency in TIMED for statistic in STATISTICS),
     *THROUGHPUTS,
 )
 """Columns that are compared."""

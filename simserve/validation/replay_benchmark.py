@@ -24,7 +24,6 @@ from simserve.validation.measured import STATISTICS
 from simserve.workload.traces import CountedBy
 
 FloatArray = NDArray[np.float64]
-LATENCIES = ("ttft", "tpot", "e2e")
 _NO_FRONT_END = ("front_end_per_request", "front_end_per_token", "delivery", "front_end_busy")
 
 
@@ -232,9 +231,9 @@ def replay_errors(recording: Recording, predicted: Mapping[str, FloatArray]) -> 
     """Mean and percentiles of each latency, and the output throughput over the whole run."""
     found = [
         ReplayError(f"{statistic}_{name}", measured, simulated)
-        for name in LATENCIES
+        for name, latencies in recording.latencies.items()
         for statistic, measured, simulated in zip(
-            STATISTICS, _statistics(recording.latencies[name]), _statistics(predicted[name]), strict=True
+            STATISTICS, _statistics(latencies), _statistics(predicted[name]), strict=True
         )
     ]
     tokens = float(recording.output_len.sum())

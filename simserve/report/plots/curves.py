@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simserve.report.metric import Metric
+from simserve.report.metrics import METRICS
 from simserve.report.plots.style import (
     BLUE,
     CYCLE,
@@ -36,7 +38,7 @@ LINES: dict[str, Any] = {"p50": ":", "p95": "-", "p99": "--"}
 """Percentile by line where colour tells something else."""
 APART = 0.03
 """Share of an axis by which two numbered points differ at least."""
-PANELS = {"ttft": "Time to first token", "tpot": "Time per output token"}
+PANELS = ("ttft", "tpot")
 
 
 def rows_of(points: "pd.DataFrame | Sequence[Mapping[str, Any]]") -> list[dict[str, Any]]:
@@ -69,13 +71,13 @@ def latency_throughput_plot(
     rows = rows_of(points)
     fig = figure(7.2, 5.6)
     panels = fig.subplots(2, 1, sharex=True)
-    for axes, (latency, title) in zip(panels, PANELS.items(), strict=True):
-        if not any(not _missing(row.get(f"p50_{latency}_ms")) for row in rows):
-            nothing_to_show(axes, f"no run has a {latency.upper()}")
+    for axes, metric in zip(panels, (METRICS[key] for key in PANELS), strict=True):
+        if not any(not _missing(row.get(metric.key_of("p50"))) for row in rows):
+            nothing_to_show(axes, f"no run has a {metric.name}")
             continue
-        axes.set(yscale="log", ylabel=f"{latency.upper()} (ms)", title=title)
-        _draw_percentiles(axes, rows, x, latency, by)
-        _draw_limit(axes, (slo or {}).get(latency))
+        axes.set(yscale="log", ylabel=metric.axis, title=metric.title)
+        _draw_percentiles(axes, rows, x, metric, by)
+        _draw_limit(axes, (slo or {}).get(metric.key))
         if capacity is not None:
             axes.axvline(capacity, color=FAINT, linestyle=":", linewidth=1.3)
         plain_log_axis(axes.yaxis)
@@ -109,13 +111,13 @@ def _groups(rows: list[dict[str, Any]], by: str | None) -> list[Any]:
     return sorted({row[by] for row in rows}, key=lambda value: (isinstance(value, str), value)) if by else [None]
 
 
-def _draw_percentiles(axes: "Axes", rows: list[dict[str, Any]], x: str, latency: str, by: str | None) -> None:
+def _draw_percentiles(axes: "Axes", rows: list[dict[str, Any]], x: str, metric: Metric, by: str | None) -> None:
     for group, colour in zip(_groups(rows, by), itertools.cycle(CYCLE), strict=False):
         chosen = [row for row in rows if by is None or row[by] == group]
         for percentile, look in PERCENTILES.items():
             told_by = {} if by is None else {"color": colour, "linestyle": LINES[percentile]}
             band = percentile == "p95"
-            _draw_curve(axes, chosen, x, f"{percentile}_{latency}_ms", band, **(look | told_by))
+            _draw_curve(axes, chosen, x, metric.key_of(percentile), band, **(look | told_by))
 
 
 def _draw_curve(axes: "Axes", rows: list[dict[str, Any]], x: str, y: str, band: bool, **look: Any) -> None:
