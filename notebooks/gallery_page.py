@@ -27,7 +27,7 @@ SCENARIOS = resources.folder("scenarios") / "gallery"
 CHAPTERS = {
     "Steps and kernels": ("autoregression", "batching", "launch_bound", "quantisation", "speculative"),
     "Scheduling": ("static_batching", "long_prompt"),
-    "Memory": ("paged_kv", "prefix_caching", "preemption"),
+    "Memory": ("without_kv", "paged_kv", "prefix_caching", "preemption"),
     "Clients": ("api_server", "load_curve", "rate_limit", "retry_storm", "noisy_neighbour", "batch_tier"),
     "Many GPUs": ("tensor_parallel", "pipeline_parallel", "expert_parallel", "disaggregation"),
 }

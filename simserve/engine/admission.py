@@ -19,7 +19,7 @@ def admit(ledger: SummedLedger, plan: StepPlan, budget: int, threshold: int, num
     waiting, running, pool, head = ledger.waiting, ledger.running, ledger.pool, ledger.head
     head.is_blocked = False
     if not plan.preempted:
-        while budget > 0 and ledger.anyone_waits:
+        while budget > 0 and (waiting or ledger.arrived):
             if len(running) >= num_seats:
                 head.is_blocked = True
                 break
@@ -30,7 +30,7 @@ def admit(ledger: SummedLedger, plan: StepPlan, budget: int, threshold: int, num
             if request in ledger.arrived:
                 ledger.decode(plan, request)
                 budget -= 1
-            elif ledger.is_to_load(request):
+            elif request in ledger.to_load:
                 if not ledger.load(request):
                     break
             else:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from simserve.engine.block_pool import BlockPool
 from simserve.engine.head import Head
-from simserve.engine.plan import Chunk, StepPlan
+from simserve.engine.plan import Chunk
 from simserve.engine.queues import QUEUES
 from simserve.engine.request import FINISHED, PREFILLING, WAITING, Request
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from simserve.engine.block_pool import Hit
     from simserve.engine.config import SchedulerConfig
     from simserve.engine.counters import Counters
+    from simserve.engine.plan import StepPlan
 
 Fetch = Callable[[Request, int], None]
 """Told of a request whose blocks are allocated, and of how many leading ones need not be sent; acts later."""
@@ -63,6 +64,7 @@ class Ledger:
         """Finished requests whose blocks are to be sent elsewhere."""
         self.num_steps = 0
         self.num_calls = 0
+        """How often the policy was asked to decide."""
         self.num_preemptions = 0
         self.num_thrashings = 0
         """Preemptions of a request that was preempted before, with no token given to anyone in between."""
@@ -75,7 +77,7 @@ class Ledger:
         self._watermark_blocks = int(config.watermark * config.num_gpu_blocks)
         self._reserves_all = config.scheduler_reserve_full_isl
         self._num_seats_taken = 0
-        self._to_load: set[Request] = set()
+        self.to_load: set[Request] = set()
         """Waiting requests whose KV is to be fetched."""
         self._to_keep: set[Request] = set()
         """Requests whose blocks are to be held when they finish."""
@@ -141,7 +143,7 @@ class Ledger:
                 branch.shared = True
                 if branch.owner is not None:
                     self.begin_sharing(branch.owner)
-        if self.by_priority or not self.anyone_waits:
+        if self.by_priority or not (self.waiting or self.arrived):
             self.head.is_blocked = False
         self.waiting.append(request)
 
@@ -163,7 +165,8 @@ class Ledger:
         if self._reserves_all and -(-request.num_tokens // self.block_size) + extra > num_free:
             self.head.block_whole(request, self.pool.version)
             return False
-        if self.num_blocks_for(hit.num_blocks * self.block_size + num_tokens) + extra > num_free:
+        computed, size = hit.num_blocks * self.block_size + num_tokens, self.block_size
+        if (self.num_blocks_for(computed) if self._lookahead else -(-computed // size)) + extra > num_free:
             self.head.is_blocked = True
             return False
         return True
@@ -201,18 +204,13 @@ class Ledger:
 
     # -- one step ------------------------------------------------------------------------------------------------------
 
-    def begin_step(self) -> StepPlan:
-        """A plan in which nobody has anything yet."""
-        self.num_calls += 1
-        return StepPlan(self.num_steps)
-
     def compute(self, plan: StepPlan, request: Request, num_tokens: int, ahead: int = 0) -> int:
         """Give a running request so many tokens and their blocks; returns the number of tokens. `ahead`: tokens of it
         that are in flight, as if they were known.
         """
         history, size, known = request.num_computed_tokens, self.block_size, request.num_tokens
         computed = history + num_tokens
-        num_blocks = self.num_blocks_for(computed)
+        num_blocks = self.num_blocks_for(computed) if self._lookahead else -(-computed // size)
         if num_blocks > request.num_blocks:
             self.pool.take(num_blocks - request.num_blocks)
             request.num_blocks = num_blocks
@@ -233,12 +231,16 @@ class Ledger:
     def preempt(self, plan: StepPlan, request: Request) -> None:
         """Take all blocks from a running request and let it wait, at the front; its tokens are computed again later."""
         self.drop(plan, request)
-        self.pool.release(request, may_return=True)
+        self.forget_kv(request)
         del self.running[request]
         request.state = WAITING
-        request.num_computed_tokens = 0
         self.waiting.appendleft(request)
         self.note_preemption(plan, request)
+
+    def forget_kv(self, request: Request) -> None:
+        """Take all blocks from a request that lives on; what was cached stays cached."""
+        self.pool.release(request, may_return=True)
+        request.num_computed_tokens = 0
 
     def drop(self, plan: StepPlan, request: Request) -> None:
         """A request that has tokens to compute gets nothing in this step; what it got is taken back."""
@@ -262,7 +264,8 @@ class Ledger:
         if request.state is WAITING:
             self.waiting.remove(request)
         else:
-            self.prefilling.pop(request, None)
+            if self.prefilling:
+                self.prefilling.pop(request, None)
             self.give_back(request)
             del self.running[request]
         self.end(request)
@@ -276,7 +279,7 @@ class Ledger:
         if request.state is FINISHED:
             return
         self.keep_no_more(request)
-        self._to_load.discard(request)
+        self.to_load.discard(request)
         if request in self.arrived:
             del self.arrived[request]
             self.end(request)
@@ -325,11 +328,7 @@ class Ledger:
         request.num_tokens = request.num_prompt_tokens + 1
         request.first_step, request.token_step = ELSEWHERE, STEP_ELSEWHERE - first_step
         if has_kv:
-            self._to_load.add(request)
-
-    def is_to_load(self, request: Request) -> bool:
-        """Whether the KV of a waiting request is to be fetched."""
-        return request in self._to_load
+            self.to_load.add(request)
 
     def load(self, request: Request) -> bool:
         """The head of `waiting` gets blocks for all known tokens, and what is not cached here is fetched: a transfer is
@@ -342,7 +341,7 @@ class Ledger:
             self.head.block_whole(request, self.pool.version)
             return False
         self.waiting.popleft()
-        self._to_load.remove(request)
+        self.to_load.remove(request)
         if hit.pieces:
             self.pool.touch(request, hit)
         request.num_blocks = num_blocks

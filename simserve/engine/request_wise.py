@@ -23,6 +23,7 @@ from simserve.engine.block_pool import BlockPool
 from simserve.engine.drafts import NO_DRAFTS, Drafts
 from simserve.engine.eagle_pool import EagleBlockPool
 from simserve.engine.ledger import Ledger
+from simserve.engine.plan import StepPlan
 from simserve.engine.preemption import make_room
 from simserve.engine.request import DRAINING, FINISHED, PREFILLING, Request
 from simserve.engine.scheduler import Scheduler
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from simserve.engine.counters import Counters
     from simserve.engine.ledger import Fetch
     from simserve.engine.observer import PoolObserver
-    from simserve.engine.plan import Chunk, StepPlan
+    from simserve.engine.plan import Chunk
 
 
 class Progress:
@@ -123,7 +124,8 @@ class RequestWise(Scheduler):
     def schedule(self) -> StepPlan:
         """Decide the next step."""
         ledger, threshold = self.ledger, self.longest_chunk()
-        plan = ledger.begin_step()
+        ledger.num_calls += 1
+        plan = StepPlan(ledger.num_steps)
         self._served, self._serves_prompts = {}, False
         budget = self.serve_running(plan, threshold)
         if ledger.anyone_waits:
@@ -250,7 +252,7 @@ class RequestWise(Scheduler):
                 continue
             if ledger.head.has_no_room(request, ledger.pool.version):
                 break
-            if ledger.is_to_load(request):
+            if request in ledger.to_load:
                 if not ledger.load(request):
                     break
                 continue

@@ -91,7 +91,8 @@ class SummedLedger(Ledger):
             return
         plan.context = num_decodes * decoding.clock - decoding.base_sum
         plan.longest = 0 if decoding.lengths is None else decoding.longest()
-        self.enter_shared_decodes()
+        if self.shared_decodes:
+            self.enter_shared_decodes()
         if self.is_held:
             self._end_gaps(plan)
 
@@ -102,7 +103,10 @@ class SummedLedger(Ledger):
             self.pool.enter(request, request.num_hashed_blocks)
 
     def end_step(self, plan: StepPlan) -> StepPlan:
-        """All is decided: whose last known token is computed decodes from now on, and whose answer ends drains."""
+        """All is decided: whose last known token is computed decodes from now on, and whose answer ends, as
+        asynchronous scheduling can tell by `max_tokens`, drains. Returns the plan.
+        """
+        decoding = self.decoding
         if plan.chunks:
             for chunk in plan.chunks:
                 if chunk.completes:
@@ -110,7 +114,16 @@ class SummedLedger(Ledger):
             self.num_steps += 1
         elif plan.num_decodes:
             self.num_steps += 1
-        self._note_tokens(plan)
+        if plan.num_sampled:
+            self.last_fruitful_step = plan.index
+        if self._asynchronous:
+            self.in_flight = plan
+        if decoding.finishes and decoding.finishes[0][0] <= decoding.clock:
+            plan.finishing = decoding.pop_finishing(decoding.clock)
+            if self._asynchronous:
+                for request in plan.finishing:
+                    if request.output_len == request.max_tokens:
+                        self._drain(request)
         return plan
 
     def _begin_decoding(self, plan: StepPlan, request: Request) -> None:
@@ -126,22 +139,6 @@ class SummedLedger(Ledger):
         self.decoding.join(request, request.num_computed_tokens, remaining)
         if request.branch is not None and request.branch.shared:
             self.shared_decodes[request] = None
-
-    def _note_tokens(self, plan: StepPlan) -> None:
-        """Who gets the last token from this step; with asynchronous scheduling those whose `max_tokens` tell get no
-        more.
-        """
-        decoding = self.decoding
-        if plan.num_sampled:
-            self.last_fruitful_step = plan.index
-        if self._asynchronous:
-            self.in_flight = plan
-        if decoding.finishes and decoding.finishes[0][0] <= decoding.clock:
-            plan.finishing = decoding.pop_finishing(decoding.clock)
-            if self._asynchronous:
-                for request in plan.finishing:
-                    if request.output_len == request.max_tokens:
-                        self._drain(request)
 
     def _drain(self, request: Request) -> None:
         """The last token is in flight and `max_tokens` says so: the request gets nothing more."""
@@ -297,7 +294,8 @@ class SummedLedger(Ledger):
         num_steps = decoding.next_finish() - decoding.clock
         if num_steps < enough:
             return 0
-        if self.anyone_waits and (not head.is_blocked or self.shared_decodes or self.pool.version != head.tried):
+        waits = self.waiting or self.arrived
+        if waits and (not head.is_blocked or self.shared_decodes or self.pool.version != head.tried):
             return 0
         return decoding.steps_within(self.pool.num_free, num_steps)
 
@@ -308,9 +306,9 @@ class SummedLedger(Ledger):
         decoding = self.decoding
         self.pool.take(decoding.blocks_needed(num_steps))
         decoding.clock += num_steps
-        self.enter_shared_decodes()
-        self.num_steps += num_steps
-        plan = StepPlan(self.num_steps - 1)
+        if self.shared_decodes:
+            self.enter_shared_decodes()
+        self.num_steps += num_steps - 1
+        plan = StepPlan(self.num_steps)
         plan.num_decodes, plan.num_sampled, plan.context = decoding.count, decoding.count, decoding.context
-        self._note_tokens(plan)
-        return plan
+        return self.end_step(plan)

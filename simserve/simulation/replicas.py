@@ -19,6 +19,7 @@ from simserve.engine.policies.static import Static
 from simserve.engine.policies.swap import Swap
 from simserve.engine.policies.swapper import CpuMemory, Swapper
 from simserve.engine.policies.vllm_v1 import VllmV1
+from simserve.engine.policies.without_kv import WithoutKv
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import Request
 from simserve.engine.request_wise import RequestWise
@@ -76,6 +77,8 @@ def build_ranks(
 def build_scheduler(scenario: Scenario, ledger: MemoryLedger, fetch: Fetch | None = None) -> Scheduler:
     """The scheduler of one replica, of those that need nothing beside them."""
     config, spec = scheduler_config(scenario, ledger.num_gpu_blocks), scenario.engine.speculative
+    if scenario.engine.kv_allocation == "none":
+        return WithoutKv(config)
     if spec is None and scenario.cluster.pipeline_parallel == 1:
         kind = SCHEDULERS[scenario.engine.scheduler]
         return kind(config) if fetch is None else VllmV1(config, fetch=fetch)

@@ -167,6 +167,8 @@ def _lockstep(cluster: ClusterSpec, engine: EngineSpec, run: RunSpec) -> Iterato
         yield "engine.speculative", f"{why}; leave it out"
     if engine.host_sync != "none":
         yield "engine.host_sync", f"{engine.host_sync} {why}; leave it out"
+    if engine.kv_allocation == "none":
+        yield "engine.kv_allocation", f"none {why}; use paged"
     for key, only in (("scheduler", "vllm_v1"), ("preemption", "recompute")):
         if (value := getattr(engine, key)) != only:
             yield f"engine.{key}", f"{value} {why}; use {only}"
@@ -187,6 +189,8 @@ def _pipeline_parallel(model: ModelSpec, cluster: ClusterSpec, engine: EngineSpe
         yield "engine.scheduler", f"{engine.scheduler} is not modelled with pipeline stages yet; use vllm_v1"
     if engine.preemption != "recompute":
         yield "engine.preemption", f"{engine.preemption} is not modelled with pipeline stages yet; use recompute"
+    if engine.kv_allocation == "none":
+        yield "engine.kv_allocation", "none is not modelled with pipeline stages yet; use paged"
     if engine.async_scheduling:
         yield "engine.async_scheduling", "is not modelled with pipeline stages yet; leave it out"
     if run.resolution == "kernels":

@@ -80,8 +80,9 @@ class EngineSpec(Strict):
     """Whether the forward pass waits for the GPU, once a `layer`: `.item()`, a copy to the CPU, a branch on a value.
     Such a pass cannot be captured in a CUDA graph.
     """
-    kv_allocation: Literal["paged", "contiguous"] = "paged"
-    """`contiguous` reserves `max_model_len` tokens for each request, as engines did before PagedAttention."""
+    kv_allocation: Literal["paged", "contiguous", "none"] = "paged"
+    """`contiguous` reserves `max_model_len` tokens for each request, as engines did before PagedAttention; `none` keeps
+    no KV, so that every token computes its whole text again (`use_cache=False` of Hugging Face's `generate`)."""
     preemption: Literal["recompute", "swap"] = "recompute"
     swap_space: Bytes | None = None
     """CPU memory of one GPU for those who are swapped out."""

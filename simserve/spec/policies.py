@@ -27,8 +27,10 @@ class StaticBatchingSpec(Strict):
 def fill_policies(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Defaults that are others than vLLM's under the policies that the engine section names."""
     defaults: dict[str, Any] = {}
-    if settings.get("kv_allocation") == "contiguous":
+    if settings.get("kv_allocation") in {"contiguous", "none"}:
         defaults["enable_prefix_caching"] = False
+    if settings.get("kv_allocation") == "none":
+        defaults["async_scheduling"] = False
     if settings.get("scheduler") == "static":
         defaults |= {"async_scheduling": False, "static_batching": {}}
     if settings.get("preemption") == "swap":
@@ -41,6 +43,8 @@ def policy_problems(engine: "EngineSpec") -> Iterator[tuple[str, str]]:
     if engine.kv_allocation == "contiguous" and engine.enable_prefix_caching:
         why = "contiguous KV shares nothing: each request has a place of its own"
         yield "engine.enable_prefix_caching", f"{why}; leave it out or use kv_allocation: paged"
+    if engine.kv_allocation == "none":
+        yield from _without_kv_problems(engine)
     if engine.scheduler == "static":
         yield from _static_problems(engine)
     elif engine.static_batching is not None:
@@ -49,6 +53,24 @@ def policy_problems(engine: "EngineSpec") -> Iterator[tuple[str, str]]:
         yield from _swap_problems(engine)
     elif engine.swap_space is not None:
         yield "engine.swap_space", "would be ignored: nothing is swapped; state preemption: swap"
+
+
+def _without_kv_problems(engine: "EngineSpec") -> Iterator[tuple[str, str]]:
+    why = "without a KV cache"
+    if engine.enable_prefix_caching:
+        yield "engine.enable_prefix_caching", f"{why} there is none of prefixes either; leave it out"
+    if engine.async_scheduling:
+        yield "engine.async_scheduling", f"{why} a step needs the token of the one before; leave it out"
+    if engine.scheduling_policy != "fcfs":
+        yield "engine.scheduling_policy", f"{why} only first come, first served is modelled; leave it out"
+    if engine.max_num_batched_tokens < engine.max_model_len:
+        least = f"raise it to {engine.max_model_len} or lower max_model_len"
+        yield "engine.max_num_batched_tokens", f"{why} a whole text must fit in one step; {least}"
+    for key, only in (("scheduler", "vllm_v1"), ("preemption", "recompute")):
+        if (value := getattr(engine, key)) != only:
+            yield f"engine.{key}", f"{value} is not modelled {why}; use {only}"
+    if engine.long_prefill_token_threshold:
+        yield "engine.long_prefill_token_threshold", f"{why} no prompt is cut; leave it out"
 
 
 def _swap_problems(engine: "EngineSpec") -> Iterator[tuple[str, str]]:
@@ -74,6 +96,7 @@ def extensions(engine: "EngineSpec") -> list[str]:
     asked = {
         "static batching": engine.scheduler == "static",
         "prefill-first scheduling": engine.scheduler == "prefill_first",
+        "no KV cache": engine.kv_allocation == "none",
         "contiguous KV allocation": engine.kv_allocation == "contiguous",
         "preemption by swapping": engine.preemption == "swap",
     }

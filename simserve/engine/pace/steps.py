@@ -149,7 +149,8 @@ class Steps(OneAhead):
         else:
             in_flight, known, self._ready = plan, end, end
         self._end = end
-        self.log.add_step(step_row(plan, self.ledger, self.num_preempted(plan), at, end, gpu, cpu, padded))
+        preempted = self.num_preempted(plan) if plan.preempted or self._unwritten_preemptions else 0
+        self.log.add_step(step_row(plan, self.ledger, preempted, at, end, gpu, cpu, padded))
         if in_flight is not None:
             self.replica.complete(in_flight, known)
         if plan.gaps:

@@ -1,8 +1,8 @@
 """The policies that a scenario can ask for: vLLM's own, and those it is compared with.
 
 `engine.scheduler` names one of `SCHEDULERS`. Beside them stand `RequestWise` (`simserve.engine.request_wise`), vLLM's
-policy under pipeline stages and speculative decoding, and `Swap`, with `engine.preemption: swap`. A policy is a
-`Scheduler` in a file of its own, and a line here.
+policy under pipeline stages and speculative decoding, `Swap`, with `engine.preemption: swap`, and `WithoutKv`, with
+`engine.kv_allocation: none`. A policy is a `Scheduler` in a file of its own, and a line here.
 """
 
 from collections.abc import Callable

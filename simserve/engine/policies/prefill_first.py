@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simserve.engine.admission import admit
+from simserve.engine.plan import StepPlan
 from simserve.engine.policies.summed import SummedScheduler
 from simserve.engine.request import DECODING
 from simserve.engine.scheduler import UNLIMITED
 from simserve.engine.walk import Walk
 
 if TYPE_CHECKING:
-    from simserve.engine.plan import StepPlan
     from simserve.engine.summed_ledger import SummedLedger
 
 
@@ -27,7 +27,8 @@ class PrefillFirst(SummedScheduler):
     def schedule(self) -> StepPlan:
         """Decide the next step."""
         ledger = self.books
-        plan = ledger.begin_step()
+        ledger.num_calls += 1
+        plan = StepPlan(ledger.num_steps)
         serve_prompts(ledger, plan, self._max_tokens, self.longest_chunk(), self._num_seats)
         serve_decodes_alone(ledger, plan)
         return ledger.end_step(plan)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from simserve.engine.plan import StepPlan
 from simserve.engine.policies.prefill_first import serve_decodes_alone, serve_prompts
 from simserve.engine.policies.summed import SummedScheduler
 from simserve.engine.request import WAITING
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from simserve.engine.config import SchedulerConfig
-    from simserve.engine.plan import StepPlan
     from simserve.engine.request import Request
 
 
@@ -68,7 +68,8 @@ class Static(SummedScheduler):
     def schedule(self) -> StepPlan:
         """Decide the next step."""
         ledger = self.books
-        plan = ledger.begin_step()
+        ledger.num_calls += 1
+        plan = StepPlan(ledger.num_steps)
         if not ledger.running and ledger.anyone_waits:
             self._size = self._size_of_next_batch()
             self.num_batches += self._size > 0

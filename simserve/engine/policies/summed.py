@@ -29,7 +29,7 @@ class SummedScheduler(Scheduler):
 
     def complete(self, plan: StepPlan) -> Sequence[Request]:
         """Take in the tokens of a plan; returns the requests that finished, in order of admission."""
-        return self.books.complete(plan)
+        return self.books.complete(plan) if plan.finishing or plan.late else ()
 
     def waits_since(self, request: Request) -> int:
         """The step of the last token of a decoding request that stands still; see `SummedLedger.waits_since`."""

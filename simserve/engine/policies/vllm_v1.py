@@ -7,14 +7,11 @@ tests/golden`). Who gets one token a step, nearly everybody, is not visited; the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from simserve.engine.admission import admit
+from simserve.engine.plan import StepPlan
 from simserve.engine.policies.summed import SummedScheduler
+from simserve.engine.scheduler import UNLIMITED
 from simserve.engine.walk import walk
-
-if TYPE_CHECKING:
-    from simserve.engine.plan import StepPlan
 
 
 class VllmV1(SummedScheduler):
@@ -24,7 +21,10 @@ class VllmV1(SummedScheduler):
         """Decide the next step."""
         ledger = self.books
         decoding, pool = ledger.decoding, ledger.pool
-        plan, budget, threshold = ledger.begin_step(), self._max_tokens, self.longest_chunk()
+        ledger.num_calls += 1
+        plan, budget, threshold = StepPlan(ledger.num_steps), self._max_tokens, self._threshold
+        if threshold is not UNLIMITED:
+            threshold = self.longest_chunk()
         needed = decoding.phases[decoding.clock % ledger.block_size]
         if (
             needed > pool.num_free
