@@ -13,10 +13,9 @@ from shared_texts import Text, group_of, parent_of, prompts_of, random_text, tex
 
 from simserve.cluster.prompts import Prompts
 from simserve.engine.block_pool import BlockPool
-from simserve.engine.cached_text import Piece, Run
 from simserve.engine.config import SchedulerConfig
 from simserve.engine.policies.vllm_v1 import VllmV1
-from simserve.engine.prefix import Branch
+from simserve.engine.prefix import Branch, Piece, Run
 from simserve.engine.request import FINISHED, PREFILLING, WAITING, Request
 from simserve.validation.observation import num_cached_blocks
 

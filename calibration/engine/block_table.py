@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from simserve.engine.cached_text import Piece, Run
+    from simserve.engine.prefix import Piece, Run
     from simserve.engine.request import Request
 
 NULL_BLOCK = 0

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from simserve.engine.cached_text import Entry, Piece, Run, without
-from simserve.engine.prefix import Branch
+from simserve.engine.prefix import Branch, Entry, Piece, Run, without
 from simserve.engine.request import NO_PIECES
 
 if TYPE_CHECKING:

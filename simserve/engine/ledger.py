@@ -141,8 +141,10 @@ class Ledger:
         for branch, _ in request.path[:-1]:
             if not branch.shared:
                 branch.shared = True
-                if branch.owner is not None:
-                    self.begin_sharing(branch.owner)
+                owner = branch.owner
+                if owner is not None:
+                    assert isinstance(owner, Request)
+                    self.begin_sharing(owner)
         if self.by_priority or not (self.waiting or self.arrived):
             self.head.is_blocked = False
         self.waiting.append(request)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from simserve.engine.cached_text import Piece, Run
+    from simserve.engine.prefix import Piece, Run
     from simserve.engine.request import Request
 
 

@@ -9,27 +9,25 @@ from simserve.engine.census import Census
 from simserve.engine.clock import Clock
 from simserve.engine.counters import Counters
 from simserve.engine.pace.base import Pace
+from simserve.engine.pace.server import Server
 from simserve.engine.plan import StepPlan
 from simserve.engine.progress import progress
 from simserve.engine.request import FINISHED, Request
 from simserve.engine.scheduler import Scheduler
-from simserve.engine.step_log import StepLog
 
 Listener = Callable[[Request, int], None]
 """Told of each finished request, and of the tick at which the engine will know of it: now or later."""
 
 
-class Replica:
+class Replica(Server):
     """A scheduler whose steps take time as `pace` says, fed by `receive`.
 
     `listener` is told of finished requests; what it does about them must lie at the tick it is told, or later.
     """
 
     def __init__(self, env: Clock, scheduler: Scheduler, pace: Pace, *, listener: Listener | None = None) -> None:
-        self.env = env
-        self.scheduler = scheduler
+        super().__init__(env, scheduler)
         self.pace = pace
-        self.log = StepLog()
         self.keeps_first_tokens = False
         """Whether someone will ask when the first token of a request was known."""
         self._listener = listener
@@ -57,9 +55,7 @@ class Replica:
             self.pace.disturb()
 
     def part(self) -> None:
-        """Before a step is decided: let those go whose clients have left; what they were given is written down. Any
-        abort wakes the engine, so it is enough to look after a sleep.
-        """
+        """Let those go whose clients have left; what they were given is written down."""
         if not self._leaving:
             return
         scheduler, plan = self.scheduler, self.pace.plan_in_flight()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from simserve.engine.prefix import ENDLESS, Branch, Path
 
 if TYPE_CHECKING:
-    from simserve.engine.cached_text import Piece, Run
+    from simserve.engine.prefix import Piece, Run
 
 
 class State(IntEnum):

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from simserve.engine.clock import Clock
     from simserve.engine.counters import Counters
     from simserve.engine.ledger import Ledger
+    from simserve.engine.pace.server import Server
     from simserve.engine.plan import StepPlan
-    from simserve.engine.replica import Replica
     from simserve.engine.request import Request
     from simserve.engine.scheduler import Scheduler
     from simserve.engine.step_log import StepLog
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Pace(ABC):
     """How time passes on one replica, whose steps take what `cost` says. It alone asks the scheduler to decide."""
 
-    replica: Replica
+    server: Server
     env: Clock
     scheduler: Scheduler
     ledger: Ledger
@@ -33,12 +33,12 @@ class Pace(ABC):
         self._unwritten_preemptions = 0
         """Preemptions of steps that scheduled nothing and so have no row: they count in the next row."""
 
-    def begin(self, replica: Replica) -> None:
+    def begin(self, server: Server) -> None:
         """The replica is built: begin to serve what it receives."""
-        self.replica, self.env, self.scheduler = replica, replica.env, replica.scheduler
-        self.ledger, self.log = replica.scheduler.ledger, replica.log
-        if self._uneven is not None and replica.scheduler.decoding is not None:
-            replica.scheduler.decoding.keep_lengths()
+        self.server, self.env, self.scheduler = server, server.env, server.scheduler
+        self.ledger, self.log = server.scheduler.ledger, server.log
+        if self._uneven is not None and server.scheduler.decoding is not None:
+            server.scheduler.decoding.keep_lengths()
 
     @abstractmethod
     def disturb(self) -> None:

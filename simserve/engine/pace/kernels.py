@@ -17,8 +17,8 @@ from simserve.engine.gpu.device import Done, Gpu
 from simserve.engine.gpu.spelled import spell_out
 from simserve.engine.pace.base import Pace
 from simserve.engine.pace.doorbell import Doorbell
+from simserve.engine.pace.server import Server
 from simserve.engine.plan import StepPlan
-from simserve.engine.replica import Replica
 from simserve.engine.step_log import CPU_TIME, END, FIRST_TOKEN_TIME, GPU_TIME, LATER, START, step_row
 
 
@@ -58,12 +58,12 @@ class Kernels(Pace):
         self._last = Done(end=0, busy=0)
         """What the stream said of the last step whose tokens are known."""
 
-    def begin(self, replica: Replica) -> None:
+    def begin(self, server: Server) -> None:
         """The replica is built: begin to serve what it receives."""
-        super().begin(replica)
-        self._asynchronous = replica.scheduler.config.async_scheduling
-        self._bell = Doorbell(replica.env)
-        replica.env.process(self._serve())
+        super().begin(server)
+        self._asynchronous = server.scheduler.config.async_scheduling
+        self._bell = Doorbell(server.env)
+        server.env.process(self._serve())
 
     def disturb(self) -> None:
         """Something outside has changed what the next step may do."""
@@ -92,7 +92,7 @@ class Kernels(Pace):
                 yield self._bell.idle()
             elif env.peek() <= env.now:
                 yield self._bell.sleep_until(int(env.now))
-            self.replica.part()
+            self.server.part()
             plan = self.scheduler.schedule()
             if not plan.is_empty:
                 yield from self._compute(plan)
@@ -139,4 +139,4 @@ class Kernels(Pace):
         row[END], row[FIRST_TOKEN_TIME], row[GPU_TIME] = done.end, known, done.busy - self._last.busy
         self.log.add_step(row)
         self._last = done
-        self.replica.complete(flight.plan, known)
+        self.server.complete(flight.plan, known)

@@ -17,8 +17,8 @@ from simserve.engine.pace.base import Pace
 
 if TYPE_CHECKING:
     from simserve.cost.step import StepCost
+    from simserve.engine.pace.server import Server
     from simserve.engine.plan import StepPlan
-    from simserve.engine.replica import Replica
 
 
 class OneAhead(Pace):
@@ -36,10 +36,10 @@ class OneAhead(Pace):
         self._stalled = False
         """Nothing runs and the head of `waiting` cannot be admitted: only an arrival can change that."""
 
-    def begin(self, replica: Replica) -> None:
+    def begin(self, server: Server) -> None:
         """The replica is built: begin to serve what it receives."""
-        super().begin(replica)
-        self._asynchronous = replica.scheduler.config.async_scheduling
+        super().begin(server)
+        self._asynchronous = server.scheduler.config.async_scheduling
 
     @property
     def decides_at(self) -> int:
@@ -62,7 +62,7 @@ class OneAhead(Pace):
         plan, self._in_flight = self._in_flight, None
         assert plan is not None
         self.log.tokens_known(known)
-        self.replica.complete(plan, known)
+        self.server.complete(plan, known)
 
     def pass_over(self, plan: StepPlan, at: int) -> None:
         """A step without tokens takes no time; with asynchronous scheduling the engine waits for the one in flight."""

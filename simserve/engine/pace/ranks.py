@@ -23,8 +23,8 @@ from simserve.engine.counters import Counters
 from simserve.engine.instant import DECIDE, Due
 from simserve.engine.pace.doorbell import Doorbell
 from simserve.engine.pace.one_ahead import OneAhead
+from simserve.engine.pace.server import Server
 from simserve.engine.plan import StepPlan
-from simserve.engine.replica import Replica
 from simserve.engine.step_log import step_row
 
 
@@ -56,9 +56,9 @@ class Rank(OneAhead):
         self._waited = 0
         """Ticks that its GPU waited for those of its peers."""
 
-    def begin(self, replica: Replica) -> None:
+    def begin(self, server: Server) -> None:
         """The replica is built: it steps when its group does."""
-        super().begin(replica)
+        super().begin(server)
         self.group.join(self)
 
     def counters(self) -> Counters:
@@ -82,7 +82,7 @@ class Rank(OneAhead):
 
     def decide(self) -> Decided:
         """Decide a step; what it would take if all ranks had as many tokens. Without anybody it is a dummy batch."""
-        self.replica.part()
+        self.server.part()
         plan = self.scheduler.schedule()
         if plan.is_empty:
             return Decided(plan, StepTime(*self.decode_cost(1).ticks(1)), 1)
@@ -119,7 +119,7 @@ class Rank(OneAhead):
         num_preempted = self.num_preempted(plan)
         self.log.add_step(step_row(plan, self.ledger, num_preempted, at, end, gpu, time.cpu, time.padded))
         if in_flight is not None:
-            self.replica.complete(in_flight, known)
+            self.server.complete(in_flight, known)
         self.log.add_gaps(plan)
 
 

@@ -14,8 +14,8 @@ from simpy import Event, Resource
 from simserve.cost.pipeline import PipelineCost, StageTicks
 from simserve.engine.pace.base import Pace
 from simserve.engine.pace.doorbell import Doorbell
+from simserve.engine.pace.server import Server
 from simserve.engine.plan import StepPlan
-from simserve.engine.replica import Replica
 from simserve.engine.step_log import END, FIRST_TOKEN_TIME, LATER, START, step_row
 
 
@@ -59,12 +59,12 @@ class Stages(Pace):
         self._flights: deque[MicroBatch] = deque()
         self._stalled = False
 
-    def begin(self, replica: Replica) -> None:
+    def begin(self, server: Server) -> None:
         """The replica is built: begin to serve what it receives."""
-        super().begin(replica)
-        self._stages = [Resource(replica.env) for _ in range(self._num_stages)]
-        self._bell = Doorbell(replica.env)
-        replica.env.process(self._serve())
+        super().begin(server)
+        self._stages = [Resource(server.env) for _ in range(self._num_stages)]
+        self._bell = Doorbell(server.env)
+        server.env.process(self._serve())
 
     def disturb(self) -> None:
         """Something outside has changed what the next step may do."""
@@ -91,7 +91,7 @@ class Stages(Pace):
                 yield self._bell.idle()
             elif env.peek() <= env.now:
                 yield self._bell.sleep_until(int(env.now))
-            self.replica.part()
+            self.server.part()
             if self._decide() and len(self._flights) < self._num_stages:
                 continue
             if self._flights:
@@ -128,4 +128,4 @@ class Stages(Pace):
         end = batch.ends[-1]
         batch.row[END] = batch.row[FIRST_TOKEN_TIME] = end
         self.log.add_step(batch.row)
-        self.replica.complete(batch.plan, end)
+        self.server.complete(batch.plan, end)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from simserve.cost.step import StepCost
     from simserve.engine.counters import Counters
+    from simserve.engine.pace.server import Server
     from simserve.engine.plan import StepPlan
-    from simserve.engine.replica import Replica
     from simserve.engine.request import Request
 
 SHORTEST_RUN = 4
@@ -47,11 +47,11 @@ class Steps(OneAhead):
         self._passing = False
         """Whether arrivals pass during a run that is not slept through: its end is known already."""
 
-    def begin(self, replica: Replica) -> None:
+    def begin(self, server: Server) -> None:
         """The replica is built: begin to serve what it receives."""
-        super().begin(replica)
-        self._bell = Doorbell(replica.env)
-        replica.env.process(self._serve())
+        super().begin(server)
+        self._bell = Doorbell(server.env)
+        server.env.process(self._serve())
 
     def counters(self) -> Counters:
         """Steps that were taken in closed form."""
@@ -91,7 +91,7 @@ class Steps(OneAhead):
     # -- the process ---------------------------------------------------------------------------------------------------
 
     def _serve(self) -> Generator[Event, None, None]:
-        env, scheduler, replica, bell = self.env, self.scheduler, self.replica, self._bell
+        env, scheduler, server, bell = self.env, self.scheduler, self.server, self._bell
         while True:
             at = self._ready
             if self._in_flight is None and (self._stalled or not scheduler.has_requests):
@@ -103,17 +103,17 @@ class Steps(OneAhead):
                 else:
                     yield bell.idle()
                     at = max(at, int(env.now))
-                replica.part()
+                server.part()
             elif at >= env.peek():
                 if not self._pass_until(at):
                     yield bell.sleep_until(at)
-                replica.part()
+                server.part()
             plan = self._step(at)
             if self._skip and self._ready + (SHORTEST_RUN - 1) * self._gpu < env.peek():
                 run = self._equal_steps(plan)
                 if run is not None:
                     yield from self._skip_over(run)
-                    replica.part()
+                    server.part()
 
     def _pass_until(self, at: int) -> bool:
         """Whether nothing but arrivals would happen by tick `at`, which a lone replica lets happen without sleeping."""
@@ -152,7 +152,7 @@ class Steps(OneAhead):
         preempted = self.num_preempted(plan) if plan.preempted or self._unwritten_preemptions else 0
         self.log.add_step(step_row(plan, self.ledger, preempted, at, end, gpu, cpu, padded))
         if in_flight is not None:
-            self.replica.complete(in_flight, known)
+            self.server.complete(in_flight, known)
         if plan.gaps:
             self.log.add_gaps(plan)
         return plan
@@ -224,4 +224,4 @@ class Steps(OneAhead):
                 return
         log.add_step(run.row(0, num_steps, counts, free))
         if not self._asynchronous:
-            self.replica.complete(plan, end)
+            self.server.complete(plan, end)
