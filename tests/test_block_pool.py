@@ -19,6 +19,7 @@ from simserve.engine.prefix import Branch
 from simserve.engine.request import FINISHED, PREFILLING, WAITING, Request
 from simserve.engine.scheduler import Scheduler
 from simserve.validation.observation import num_cached_blocks
+from simserve.workload.columns import Arrival
 
 MAX_MODEL_LEN = 10_000
 
@@ -100,7 +101,8 @@ class PoolMachine(RuleBasedStateMachine):
         spec, prompt = self.specs[row], self.tokens[row]
         fast = Request(row, row, len(prompt), spec.output, spec.output)
         if self.prompts is not None:
-            self.prompts.place(fast, row, 0, group_of(spec, row), spec.prefix)
+            arrival = Arrival(row, len(prompt), spec.output, spec.output, 0, group_of(spec, row), spec.prefix)
+            self.prompts.place(fast, row, self.prompts.chain(arrival), 0)
         self.scheduler.add(fast)
         plain = oracle.Request(str(row), list(prompt), len(prompt), spec.output, spec.output, 0, row)
         self.plain.update_hashes(plain)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from random_scenarios import scenarios
 from scenario_text import scenario
 
+from simserve.cluster.pool import Pool
 from simserve.cost.build import build_step_cost
 from simserve.cost.kernels import StepLaunch
 from simserve.cost.operators import Kernel
@@ -16,7 +17,7 @@ from simserve.engine.clock import Clock
 from simserve.engine.gpu.device import LAUNCH_QUEUE_DEPTH, Gpu
 from simserve.engine.gpu.replica import KernelReplica
 from simserve.engine.gpu.timeline import Copy, step_timeline
-from simserve.engine.replica import Listener
+from simserve.engine.replica import Listener, Replica
 from simserve.engine.scheduler import Scheduler
 from simserve.simulation import Simulation, scheduler_config, simulate
 from simserve.spec.load import load_scenario
@@ -185,11 +186,11 @@ class KernelSimulation(Simulation):
         self.link = link
         super().__init__(question)
 
-    def _replica(self, listener: Listener | None) -> KernelReplica:
-        scheduler = Scheduler(scheduler_config(self.scenario, self.ledger.num_gpu_blocks))
+    def _replicas(self, pool: Pool, listener: Listener | None) -> list[Replica]:
+        scheduler = Scheduler(scheduler_config(pool.scenario, pool.ledger.num_gpu_blocks))
         gpu = Gpu.of(self.clock, self.scenario.cluster.gpu)
         gpu.copy(1e15, self.link)
-        return KernelReplica(self.clock, scheduler, self.cost, gpu, listener)
+        return [KernelReplica(self.clock, scheduler, pool.cost, gpu, listener)]
 
 
 def kernelwise(question: Scenario) -> Result:

@@ -13,6 +13,7 @@ tokens: a small micro-batch reads the weights as a large one does.
 from typing import TYPE_CHECKING, Any
 
 from notebooks.gallery._runs import scenario, summary
+from simserve.cluster.pool import Pool
 from simserve.cost.pipeline import PipelineCost
 from simserve.engine.explicit import ExplicitScheduler
 from simserve.engine.pipeline import MicroBatch, PipelineReplica
@@ -48,12 +49,12 @@ class Watched(PipelineReplica):
 class Watching(Simulation):
     """A run whose replicas keep their micro-batches."""
 
-    def _replica(self, listener: Listener | None) -> Replica:
-        assert isinstance(self.cost, PipelineCost)
-        scheduler = ExplicitScheduler(scheduler_config(self.scenario, self.ledger.num_gpu_blocks))
-        replica = Watched(self.clock, scheduler, self.cost, listener=listener)
+    def _replicas(self, pool: Pool, listener: Listener | None) -> list[Replica]:
+        assert isinstance(pool.cost, PipelineCost)
+        scheduler = ExplicitScheduler(scheduler_config(pool.scenario, pool.ledger.num_gpu_blocks))
+        replica = Watched(self.clock, scheduler, pool.cost, listener=listener)
         replica.passed = []
-        return replica
+        return [replica]
 
 
 def stays(*overrides: str) -> list[list[tuple[float, float]]]:
