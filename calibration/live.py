@@ -213,9 +213,9 @@ def replay(scenario: Scenario, run: LiveRun) -> Result:
     Raises:
         AssertionError: engine and simulator differ in a batch, in their order, or in when a request finishes.
     """
-    # A model of step times could ask for more than the counts of a step: it is exchanged, and nothing of it remains.
     cost = MeasuredStepCost(run.steps)
-    result = Simulation(scenario.with_overrides(["run.resolution=steps", "cost.constant_step=1 s"]), cost=cost).run()
+    simulation = Simulation(scenario.with_overrides(["run.resolution=steps"]), lambda _: cost)
+    result = simulation.run()
     assert cost.num_taken == len(run.steps), "the engine takes more steps than the simulator"
     rows = np.flatnonzero(result.requests["status"] == COMPLETED)
     assert sorted(run.finish) == rows.tolist(), "other requests finish"

@@ -1,7 +1,7 @@
 """What reaches the real engine, and when: by the clock, or after the answers that users and chats wait for.
 
-The rules are those of `simserve.cluster.clients` and of the front end in `simserve.cluster.cluster`, for one engine and
-without SimPy, whose clock an executing engine cannot follow. A replay of every live run shows that they are the same.
+The rules are those of `simserve.cluster.clients`, for one engine and without SimPy, whose clock an executing engine
+cannot follow. A replay of every live run shows that they are the same.
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ from simserve.cluster.clients import front_end_delay
 from simserve.cluster.prompts import Prompts
 from simserve.cost import FrontEnd
 from simserve.engine.instant import ARRIVAL, USER
-from simserve.engine.request import Request
+from simserve.engine.request import Request, request_of
 from simserve.spec.errors import ScenarioError
 from simserve.spec.scenario import Scenario
-from simserve.workload.columns import Workload
+from simserve.workload.columns import Rows, Workload
 
 
 class Traffic:
@@ -25,13 +25,13 @@ class Traffic:
     def __init__(self, scenario: Scenario, workload: Workload, front_end: FrontEnd) -> None:
         engine = scenario.engine
         self._workload = workload
+        self._rows = Rows(workload)
         self._max_model_len = engine.max_model_len
         self._delivery = front_end.delivery
         self._delay = front_end_delay(front_end, workload).tolist()
-        shares = bool(((workload.prefix_group >= 0) | (workload.parent >= 0)).any())
         self._prompts = (
             Prompts(workload, engine.block_size, engine.max_model_len)
-            if shares and engine.enable_prefix_caching
+            if workload.shares_text and engine.enable_prefix_caching
             else None
         )
         waits = (workload.arrival < 0) & (workload.parent >= 0)
@@ -82,20 +82,14 @@ class Traffic:
 
     def _admitted(self, row: int, at: int) -> Request | None:
         """The request of a row, its path set; None where its prompt leaves no room for a token."""
-        workload = self._workload
-        columns = (workload.input_len, workload.output_len, workload.max_tokens, workload.priority)
-        input_len, output_len, max_tokens, priority = (int(column[row]) for column in columns)
-        room = self._max_model_len - input_len
-        if room <= 0:
+        arrival = self._rows.arrival(row)
+        request = request_of(arrival, row, at, self._max_model_len)
+        if request is None:
             if self._prompts is not None:
                 self._prompts.pass_over(row)
             self._respond(row, at)
-            return None
-        max_tokens, output_len = min(max_tokens, room), min(output_len, room)
-        request = Request(row, at, input_len, output_len, max_tokens, priority=priority)
-        if self._prompts is not None:
-            group, prefix_len = int(workload.prefix_group[row]), int(workload.prefix_len[row])
-            self._prompts.place(request, row, 0, group, prefix_len)
+        elif self._prompts is not None:
+            self._prompts.place(request, row, self._prompts.chain(arrival), 0)
         return request
 
 

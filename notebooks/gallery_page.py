@@ -29,7 +29,7 @@ CHAPTERS = {
     "Scheduling": ("static_batching", "long_prompt"),
     "Memory": ("without_kv", "paged_kv", "prefix_caching", "preemption"),
     "Clients": ("api_server", "load_curve", "rate_limit", "retry_storm", "noisy_neighbour", "batch_tier"),
-    "Many GPUs": ("tensor_parallel", "pipeline_parallel", "expert_parallel", "disaggregation"),
+    "Many GPUs": ("tensor_parallel", "pipeline_parallel", "expert_parallel", "disaggregation", "prefix_affinity"),
 }
 """Order of the page. Entries that no chapter names come last, in the order of the alphabet."""
 

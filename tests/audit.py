@@ -225,7 +225,7 @@ def audited(question: Scenario) -> Audit:
 
     def note() -> None:
         received = sum(len(scheduler.accounts) for scheduler in schedulers)
-        moments.append(Moment(int(simulation.clock.now), received, len(simulation.cluster.rejected)))
+        moments.append(Moment(int(simulation.clock.now), received, len(simulation.fleet.rejected)))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SCHEDULERS, "vllm_v1", build)

@@ -26,7 +26,7 @@ def pooled(*overrides: str) -> Scenario:
 def pools(draw: st.DrawFn, most_stages: int = 3) -> Section:
     """One to three replicas in each pool, in stages or not, engines alike or not, and links from free to narrow."""
     sizes = st.sampled_from([1, 1, 2, 3])
-    routers = st.sampled_from([None, "random", "least_requests"])
+    routers = st.sampled_from([None, "random", "least_requests", "prefix_affinity"])
     engines = st.sampled_from([{}, {}, {"max_num_seqs": 3, "max_num_active_seqs": None}, {"async_scheduling": False}])
     stages = draw(st.sampled_from([[1], [1], [2], [1, 2, 3]])) if most_stages > 1 else [1]
     members: Section = {}

@@ -4,12 +4,13 @@
 answers and steps often fall on one tick.
 """
 
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from hypothesis import strategies as st
 
 from simserve.spec.load import parse_scenario
+from simserve.spec.names import RouterName
 from simserve.spec.scenario import Scenario
 
 Section = dict[str, Any]
@@ -126,7 +127,7 @@ def clusters(draw: st.DrawFn) -> Section:
     return {
         "gpu": "h100-sxm-80gb",
         "replicas": draw(st.sampled_from([1, 1, 2, 3])),
-        "router": draw(st.sampled_from(["round_robin", "random", "least_requests"])),
+        "router": draw(st.sampled_from(get_args(RouterName))),
     }
 
 

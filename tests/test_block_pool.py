@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from shared_texts import Text, group_of, parent_of, prompts_of, random_text, texts, workload_of
+from shared_texts import Text, parent_of, prompts_of, random_text, texts, workload_of
 
 from simserve.cluster.prompts import Prompts
 from simserve.engine.block_pool import BlockPool
@@ -18,6 +18,7 @@ from simserve.engine.policies.vllm_v1 import VllmV1
 from simserve.engine.prefix import Branch, Piece, Run
 from simserve.engine.request import FINISHED, PREFILLING, WAITING, Request
 from simserve.validation.observation import num_cached_blocks
+from simserve.workload.columns import Rows
 
 MAX_MODEL_LEN = 10_000
 
@@ -78,7 +79,9 @@ class PoolMachine(RuleBasedStateMachine):
         self.pool = self.scheduler.ledger.pool
         self.plain = oracle.BlockPool(num_blocks + 1, block_size, caching)
         self.tokens = list(prompts_of(specs))
-        self.prompts = Prompts(workload_of(specs, self.tokens), block_size, MAX_MODEL_LEN) if caching else None
+        workload = workload_of(specs, self.tokens)
+        self.rows = Rows(workload)
+        self.prompts = Prompts(workload, block_size, MAX_MODEL_LEN) if caching else None
         self.to_come = list(range(len(specs)))
         self.waiting: list[Pair] = []
         self.running: list[Pair] = []
@@ -99,7 +102,7 @@ class PoolMachine(RuleBasedStateMachine):
         spec, prompt = self.specs[row], self.tokens[row]
         fast = Request(row, row, len(prompt), spec.output, spec.output)
         if self.prompts is not None:
-            self.prompts.place(fast, row, 0, group_of(spec, row), spec.prefix)
+            self.prompts.place(fast, row, self.prompts.chain(self.rows.arrival(row)), 0)
         self.scheduler.add(fast)
         plain = oracle.Request(str(row), list(prompt), len(prompt), spec.output, spec.output, 0, row)
         self.plain.update_hashes(plain)

@@ -18,6 +18,7 @@ from test_laws import assert_same_records
 from typer.testing import CliRunner
 
 from simserve.cli import app
+from simserve.cluster.pool import Pool
 from simserve.cost import build_step_cost
 from simserve.cost.pipeline import PipelineCost
 from simserve.engine.acceptance import Acceptance
@@ -37,8 +38,7 @@ from simserve.report.question import question_facts
 from simserve.report.series import series
 from simserve.report.summary import summarize
 from simserve.report.table import benchmark_table
-from simserve.simulation import PooledSimulation, scheduler_config, simulate
-from simserve.simulation.pooled import Pool
+from simserve.simulation import Simulation, scheduler_config, simulate
 from simserve.spec.errors import ScenarioError
 from simserve.spec.load import parse_scenario
 from simserve.spec.result import COMPLETED, REJECTED, Result
@@ -423,15 +423,12 @@ DRAFTS = f"engine.{OF_EAGLE.replace(': ', '=', 1)}"
 STAGES = "cluster.pipeline_parallel=2"
 
 
-class OneStage(PooledSimulation):
+class OneStage(Simulation):
     """Two pools whose replicas are pipelines of one stage."""
 
-    def _member(
-        self, pool: Pool, listener: Listener | None, *, skips: bool = True, fetch: Fetch | None = None
-    ) -> Replica:
-        config = scheduler_config(pool.scenario, pool.ledger.num_gpu_blocks)
-        stages = Stages(PipelineCost([pool.cost]))
-        return Replica(self.clock, RequestWise(config, fetch=fetch), stages, listener=listener)
+    def _replicas(self, pool: Pool, listener: Listener | None, fetch: Fetch | None) -> list[Replica]:
+        scheduler = RequestWise(scheduler_config(pool.scenario, pool.ledger.num_gpu_blocks), fetch=fetch)
+        return [Replica(self.clock, scheduler, Stages(PipelineCost([pool.cost])), listener=listener)]
 
 
 PLAIN = {"async_scheduling": False, "scheduling_policy": "fcfs"}
@@ -445,8 +442,7 @@ one_by_one = pools(most_stages=1).flatmap(
 @settings(max_examples=60)
 def test_one_stage_is_no_pipeline(question: Scenario) -> None:
     """Every column of every record is that of plain replicas."""
-    assert question.cluster.pools is not None
-    assert_same_records(OneStage(question, question.cluster.pools).run(), simulate(question))
+    assert_same_records(OneStage(question).run(), simulate(question))
 
 
 class WithoutVerifications(RequestWise):
@@ -458,16 +454,14 @@ class WithoutVerifications(RequestWise):
         return plan
 
 
-class NoDrafts(PooledSimulation):
+class NoDrafts(Simulation):
     """Two pools whose schedulers verify no drafts, request by request."""
 
-    def _member(
-        self, pool: Pool, listener: Listener | None, *, skips: bool = True, fetch: Fetch | None = None
-    ) -> Replica:
+    def _replicas(self, pool: Pool, listener: Listener | None, fetch: Fetch | None) -> list[Replica]:
         config = scheduler_config(pool.scenario, pool.ledger.num_gpu_blocks)
         drafts = Drafts(speculation_by("ngram", 0), Acceptance((), 1.0, 0))
         scheduler = WithoutVerifications(config, drafts, fetch=fetch)
-        return Replica(self.clock, scheduler, Steps(pool.cost), listener=listener)
+        return [Replica(self.clock, scheduler, Steps(pool.cost, skip_equal_steps=False), listener=listener)]
 
 
 @pytest.mark.plain_source
@@ -475,8 +469,7 @@ class NoDrafts(PooledSimulation):
 @settings(max_examples=60)
 def test_no_drafts_are_no_speculation(question: Scenario) -> None:
     """Every column of every record is that of plain replicas."""
-    assert question.cluster.pools is not None
-    assert_same_records(NoDrafts(question, question.cluster.pools).run(), simulate(question))
+    assert_same_records(NoDrafts(question).run(), simulate(question))
 
 
 @pytest.mark.parametrize("count", [1, 3])

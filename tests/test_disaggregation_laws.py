@@ -24,7 +24,7 @@ from simserve.engine.request import Request
 from simserve.report.itl import pooled_gaps
 from simserve.report.speculation import num_later_tokens
 from simserve.report.summary import summarize
-from simserve.simulation import PooledSimulation, simulate
+from simserve.simulation import Simulation, simulate
 from simserve.spec.result import COMPLETED, REJECTED, UNFINISHED, Result
 from simserve.spec.scenario import Scenario
 from simserve.workload.workload import build_workload
@@ -144,19 +144,19 @@ class Books:
     """Looks into both pools at the end of every instant."""
 
     def __init__(self, question: Scenario) -> None:
-        assert question.cluster.pools is not None
-        self.simulation = PooledSimulation(question, question.cluster.pools)
+        self.simulation = Simulation(question)
         for replica in self.simulation.replicas:
-            if not replica.is_counted:
-                replica.be_counted(Census(1), 0)
-        self.decode = self.simulation.replicas[self.simulation.num_prefill :]
+            if replica._census is None:
+                census = Census()
+                replica.be_counted(census, census.join())
         self.num_checks = 0
 
     def check(self) -> None:
         self.num_checks += 1
-        cluster = self.simulation.cluster
-        assert isinstance(cluster, Disaggregation)
-        on_the_way = set(cluster._handovers)
+        fleet = self.simulation.fleet
+        assert isinstance(fleet, Disaggregation)
+        on_the_way = set(fleet._handovers)
+        decode = list(fleet.pools[1].replicas.values())
         seen: set[int] = set()
         for replica in self.simulation.replicas:
             ledger = replica.scheduler.ledger
@@ -164,7 +164,7 @@ class Books:
                 assert {int(request.id) for request in there} <= on_the_way
             holders = [*ledger.running, *ledger.held, *ledger.loading, *ledger.arrived]
             here = [*holders, *ledger.waiting]
-            if replica in self.decode:
+            if replica in decode:
                 here = [request for request in here if int(request.id) not in on_the_way]
             rows = [int(request.id) for request in here]
             assert len(rows) == len(set(rows))
@@ -193,9 +193,9 @@ def test_requests_and_blocks_are_conserved_at_every_instant(question: Scenario) 
         books.simulation.clock.at_end_of_instant = books.check
         books.simulation.run()
     assert books.num_checks
-    cluster = books.simulation.cluster
-    assert isinstance(cluster, Disaggregation)
-    assert not cluster._handovers
+    fleet = books.simulation.fleet
+    assert isinstance(fleet, Disaggregation)
+    assert not fleet._handovers
     for replica in books.simulation.replicas:
         assert replica.scheduler.ledger.pool.num_free == replica.scheduler.ledger.pool.num_blocks
         assert replica.num_outstanding(FOREVER) == 0
@@ -255,9 +255,9 @@ def test_nothing_stays_behind_who_gives_up(question: Scenario) -> None:
         assert isinstance(books.simulation.clock, Watched)
         books.simulation.clock.at_end_of_instant = books.check
         result = books.simulation.run()
-    cluster = books.simulation.cluster
-    assert isinstance(cluster, Disaggregation)
-    assert not cluster._handovers
+    fleet = books.simulation.fleet
+    assert isinstance(fleet, Disaggregation)
+    assert not fleet._handovers
     for replica in books.simulation.replicas:
         scheduler = replica.scheduler
         assert not scheduler.has_requests

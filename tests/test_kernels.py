@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from random_scenarios import scenarios
 from scenario_text import scenario
 
+from simserve.cluster.pool import Pool
 from simserve.cost.build import build_step_cost
 from simserve.cost.kernels import StepLaunch
 from simserve.cost.operators import Kernel
 from simserve.engine.clock import Clock
 from simserve.engine.gpu.device import LAUNCH_QUEUE_DEPTH, Gpu
 from simserve.engine.gpu.timeline import Copy, step_timeline
+from simserve.engine.ledger import Fetch
 from simserve.engine.pace.kernels import Kernels
 from simserve.engine.policies.vllm_v1 import VllmV1
 from simserve.engine.replica import Listener, Replica
@@ -185,11 +187,11 @@ class KernelSimulation(Simulation):
         self.link = link
         super().__init__(question)
 
-    def _replica(self, listener: Listener | None) -> Replica:
-        scheduler = VllmV1(scheduler_config(self.scenario, self.ledger.num_gpu_blocks))
+    def _replicas(self, pool: Pool, listener: Listener | None, fetch: Fetch | None) -> list[Replica]:
+        scheduler = VllmV1(scheduler_config(pool.scenario, pool.ledger.num_gpu_blocks))
         gpu = Gpu.of(self.clock, self.scenario.cluster.gpu)
         gpu.copy(1e15, self.link)
-        return Replica(self.clock, scheduler, Kernels(self.cost, gpu), listener=listener)
+        return [Replica(self.clock, scheduler, Kernels(pool.cost, gpu), listener=listener)]
 
 
 def kernelwise(question: Scenario) -> Result:

@@ -14,6 +14,7 @@ from served import served_once
 from test_pipeline import assert_causal
 from test_skipping import assert_same, both_ways
 
+from simserve.cluster.pool import Pool
 from simserve.cost import StepTime, build_step_cost
 from simserve.cost.peers import PeerCost
 from simserve.engine.pace.ranks import Lockstep, Rank
@@ -21,6 +22,7 @@ from simserve.engine.policies.vllm_v1 import VllmV1
 from simserve.engine.replica import Replica
 from simserve.report.summary import summarize
 from simserve.simulation import Simulation, scheduler_config, simulate
+from simserve.simulation.replicas import build_replica
 from simserve.spec.errors import ScenarioError
 from simserve.spec.result import COMPLETED, UNFINISHED, Result
 from simserve.spec.scenario import Scenario
@@ -36,20 +38,17 @@ groups = st.tuples(scenarios(), st.sampled_from([2, 4])).map(
 class OneRank(Simulation):
     """A fleet whose every replica is a group of its own."""
 
-    def _fleet(self, listener: Any) -> list[Replica]:
-        config = scheduler_config(self.scenario, self.ledger.num_gpu_blocks)
-        fleet: list[Replica] = []
-        for _ in range(self.scenario.cluster.replicas):
-            group = Lockstep(self.clock, self.cost, asynchronous=config.async_scheduling)
-            fleet.append(Replica(self.clock, VllmV1(config), Rank(self.cost, group), listener=listener))
-        return fleet
+    def _replicas(self, pool: Pool, listener: Any, fetch: Any) -> list[Replica]:
+        config = scheduler_config(pool.scenario, pool.ledger.num_gpu_blocks)
+        group = Lockstep(self.clock, pool.cost, asynchronous=config.async_scheduling)
+        return [Replica(self.clock, VllmV1(config), Rank(pool.cost, group), listener=listener)]
 
 
 class Independent(Simulation):
     """Replicas that share experts, and do not wait for each other."""
 
-    def _fleet(self, listener: Any) -> list[Replica]:
-        return [self._replica(listener) for _ in range(self.scenario.cluster.replicas)]
+    def _replicas(self, pool: Pool, listener: Any, fetch: Any) -> list[Replica]:
+        return [build_replica(self.clock, pool.scenario, pool.ledger, pool.cost, listener)]
 
 
 @given(scenarios(run={"resolution": "steps"}))

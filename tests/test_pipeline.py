@@ -11,6 +11,7 @@ from random_scenarios import scenarios
 from scenario_text import scenario
 from served import served_once
 
+from simserve.cluster.pool import Pool
 from simserve.cost import build_step_cost, memory_ledger
 from simserve.cost.pipeline import PipelineCost
 from simserve.cost.stages import layers_of_stages
@@ -56,9 +57,9 @@ def test_weights_stated_by_the_user_are_shared_by_parameters() -> None:
 class OneStage(Simulation):
     """A fleet whose replicas are pipelines of one stage."""
 
-    def _replica(self, listener: Any) -> Replica:
-        config = scheduler_config(self.scenario, self.ledger.num_gpu_blocks)
-        return Replica(self.clock, RequestWise(config), Stages(PipelineCost([self.cost])), listener=listener)
+    def _replicas(self, pool: Pool, listener: Any, fetch: Any) -> list[Replica]:
+        scheduler = RequestWise(scheduler_config(pool.scenario, pool.ledger.num_gpu_blocks))
+        return [Replica(self.clock, scheduler, Stages(PipelineCost([pool.cost])), listener=listener)]
 
 
 @pytest.mark.plain_source
@@ -118,10 +119,10 @@ def test_micro_batches_pass_the_stages_as_a_tandem_queue(question: Scenario) -> 
             super()._know_tokens(batch)
 
     class Watching(Simulation):
-        def _replica(self, listener: Any) -> Replica:
-            config = scheduler_config(self.scenario, self.ledger.num_gpu_blocks)
-            assert isinstance(self.cost, PipelineCost)
-            return Replica(self.clock, RequestWise(config), Watched(self.cost), listener=listener)
+        def _replicas(self, pool: Pool, listener: Any, fetch: Any) -> list[Replica]:
+            config = scheduler_config(pool.scenario, pool.ledger.num_gpu_blocks)
+            assert isinstance(pool.cost, PipelineCost)
+            return [Replica(self.clock, RequestWise(config), Watched(pool.cost), listener=listener)]
 
     Watching(question.with_overrides(["cluster.replicas=1", "cluster.router=round_robin"])).run()
     free = [0] * question.cluster.pipeline_parallel

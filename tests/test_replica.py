@@ -124,7 +124,8 @@ def test_a_request_is_outstanding_until_after_the_tick_of_its_last_token() -> No
     clock = Clock()
     scheduler = VllmV1(scheduler_config(question, 1000))
     replica = Replica(clock, scheduler, Steps(build_step_cost(question)))
-    replica.be_counted(Census(1), 0)
+    census = Census()
+    replica.be_counted(census, census.join())
     clock.run(until=5 * MILLISECOND)
     for row, output_len in enumerate((1, 3)):
         replica.receive(Request(row, int(clock.now), 10, output_len, output_len))

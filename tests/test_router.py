@@ -1,7 +1,8 @@
 """Routers: who gets a request, by rule, and what that does to a fleet."""
 
 from collections import Counter
-from typing import Any, get_args
+from collections.abc import Sequence
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -9,73 +10,99 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenario_text import scenario
 
-from simserve.cluster.router import ROUTERS, Router
+from simserve.cluster.routers import ROUTERS
+from simserve.cluster.routers.router import Router
 from simserve.engine.census import Census
-from simserve.engine.clock import FOREVER, Clock
+from simserve.engine.clock import FOREVER
+from simserve.engine.request import Request
 from simserve.simulation import simulate
-from simserve.spec.cluster import ClusterSpec
+from simserve.spec.names import RouterName
 from simserve.workload.streams import random_stream
 
 
-class Load:
-    """A replica of which a router sees the number of unfinished requests alone."""
+class Fleet:
+    """What a router sees: members with so many requests, and so many cached tokens of whatever is asked for."""
 
-    def __init__(self, count: int = 0) -> None:
-        self.env = Clock()
-        self.count = count
+    def __init__(self, *loads: int, cached: Sequence[int] = ()) -> None:
+        self.members = list(range(len(loads)))
+        self.loads = list(loads)
+        self.cached = cached
 
-    def be_counted(self, census: Census, place: int) -> None:
-        self.census, self.place = census, place
-        census.add(place, self.count)
+    def outstanding(self) -> list[int]:
+        return self.loads
 
-    def set(self, count: int) -> None:
-        self.census.add(self.place, count - self.count)
-        self.count = count
+    def kv_usage(self, id: int) -> float:
+        return self.loads[id] / 1000
+
+    def cached_tokens(self, id: int, request: Request) -> int:
+        return self.cached[id] if self.cached else 0
 
 
-def router(name: str, fleet: Any, seed: int = 0) -> Router:
-    return ROUTERS[name](fleet, random_stream(seed, "router"))
+ANY = Request("any", 0, 100, 1, 1)
+
+
+def router(name: RouterName, seed: int = 0) -> Router:
+    return ROUTERS[name](random_stream(seed, "router"))
 
 
 def test_there_is_a_router_for_each_name_of_the_scenario() -> None:
-    assert set(ROUTERS) == set(get_args(ClusterSpec.model_fields["router"].annotation))
+    assert set(ROUTERS) == set(get_args(RouterName))
 
 
 @pytest.mark.parametrize("name", ROUTERS)
-def test_one_replica_gets_everything(name: str) -> None:
-    chosen = router(name, [Load()])
-    assert {chosen.choose() for _ in range(10)} == {0}
+def test_one_replica_gets_everything(name: RouterName) -> None:
+    chosen = router(name)
+    assert {chosen.choose(ANY, Fleet(0)) for _ in range(10)} == {0}
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_only_members_are_chosen_whoever_comes_and_goes(name: RouterName) -> None:
+    """Members are known by their ids: that one has left gives nobody another name."""
+    chosen, fleet = router(name), Fleet(*[0] * 5)
+    for members in ([0, 1, 2, 3, 4], [1, 3, 4], [4], [4, 5], [1, 5, 7]):
+        fleet.members, fleet.loads = members, [0] * len(members)
+        found = Counter(chosen.choose(ANY, fleet) for _ in range(300))
+        assert set(found) == set(members)
+        assert min(found.values()) >= 300 // len(members) * 0.6
 
 
 def test_round_robin_goes_round() -> None:
-    chosen = router("round_robin", [Load(), Load(9), Load()])
-    assert [chosen.choose() for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+    chosen = router("round_robin")
+    assert [chosen.choose(ANY, Fleet(0, 9, 0)) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
 
 
 def test_random_is_uniform_and_the_seeds() -> None:
     size, draws = 5, 20_000
-    chosen = router("random", [Load()] * size)
-    found = [chosen.choose() for _ in range(draws)]
+    fleet, chosen = Fleet(*[0] * size), router("random")
+    found = [chosen.choose(ANY, fleet) for _ in range(draws)]
     expected = draws / size
     chi_square = sum((count - expected) ** 2 / expected for count in Counter(found).values())
     assert chi_square < 18.5  # 99.9 % of chi-square with 4 degrees of freedom
-    again, other = router("random", [Load()] * size), router("random", [Load()] * size, seed=1)
-    assert [again.choose() for _ in range(draws)] == found
-    assert [other.choose() for _ in range(draws)] != found
+    again, other = router("random"), router("random", seed=1)
+    assert [again.choose(ANY, fleet) for _ in range(draws)] == found
+    assert [other.choose(ANY, fleet) for _ in range(draws)] != found
 
 
 @given(st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=30))
 def test_least_requests_takes_the_next_of_the_least_loaded(states: list[list[int]]) -> None:
     """Never one with more than another; among equals the first after the one chosen last."""
-    fleet = [Load() for _ in range(3)]
-    chosen, last = router("least_requests", fleet), 2
+    chosen, last = router("least_requests"), 2
     for counts in states:
-        for load, count in zip(fleet, counts, strict=True):
-            load.set(count)
-        index = chosen.choose()
+        index = chosen.choose(ANY, Fleet(*counts))
         assert counts[index] == min(counts)
         assert index == next(i % 3 for i in range(last + 1, last + 4) if counts[i % 3] == min(counts))
         last = index
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.sampled_from([0, 16, 1000])), min_size=1, max_size=6))
+def test_prefix_affinity_prefers_hits_to_load_until_the_load_is_uneven(states: list[tuple[int, int]]) -> None:
+    """Restated: the most cached tokens, unless some replica has 64 more requests than another and half as many again;
+    then, and among equals, the fewest requests."""
+    loads, cached = [load for load, _ in states], [tokens for _, tokens in states]
+    index = router("prefix_affinity").choose(ANY, Fleet(*loads, cached=cached))
+    is_even = max(loads) - min(loads) <= 64 or max(loads) <= 1.5 * min(loads)
+    rank = [(-tokens if is_even else 0, load) for load, tokens in states]
+    assert rank[index] == min(rank)
 
 
 FLEET = ("cluster.replicas=4", "workload.num_requests=400", "workload.output={distribution: uniform, min: 1, max: 300}")
@@ -116,7 +143,8 @@ def test_joining_the_shortest_queue_waits_less_than_going_round_and_that_less_th
 @given(st.lists(st.tuples(st.sampled_from(["come", "end"]), st.integers(0, 3), st.integers(0, 5)), max_size=60))
 def test_a_census_counts_what_counting_one_by_one_counts(told: list[tuple[str, int, int]]) -> None:
     """Requests come now; each ends at a tick that is told beforehand, and counts until that tick is over."""
-    census, now = Census(4), 0
+    census, now = Census(), 0
+    assert [census.join() for _ in range(4)] == [0, 1, 2, 3]
     ends: list[list[int]] = [[] for _ in range(4)]
     for what, place, ticks in told:
         if what == "come":

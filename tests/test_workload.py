@@ -16,7 +16,7 @@ from simserve.spec import resources
 from simserve.spec.errors import ScenarioError
 from simserve.spec.load import load_scenario
 from simserve.spec.ticks import to_seconds, to_ticks
-from simserve.workload.columns import clock_ticks
+from simserve.workload.columns import Arrival, Rows, clock_ticks
 from simserve.workload.recorded import trace_of
 from simserve.workload.trace_writer import write_trace
 from simserve.workload.workload import Workload, build_workload
@@ -191,6 +191,18 @@ def test_in_a_closed_loop_the_simulation_decides_the_times() -> None:
     np.testing.assert_array_equal(workload.arrival, -1)
     np.testing.assert_array_equal(workload.think, to_ticks(2))
     assert_same(workload, build(*WORKLOADS["poisson"]), "arrival", "think")
+
+
+@given(st.permutations(range(20)))
+def test_a_row_reaches_the_fleet_with_what_its_columns_say(order: list[int]) -> None:
+    """Whatever an `Arrival` may have besides: all fields are columns, taken together or one by one."""
+    workload = build(CLASSES, "workload.shared_prefix={groups: 3, length: 40}", "workload.num_requests=20")
+    arrivals = list(workload.arrivals(np.array(order)))
+    assert [arrival.row for arrival in arrivals] == order
+    for name in Arrival._fields[1:]:
+        assert [getattr(arrival, name) for arrival in arrivals] == getattr(workload, name)[order].tolist()
+    rows = Rows(workload)
+    assert [rows.arrival(row) for row in order] == arrivals
 
 
 def test_an_empty_workload_is_a_workload() -> None:

@@ -13,7 +13,9 @@ tokens: a small micro-batch reads the weights as a large one does.
 from typing import TYPE_CHECKING, Any
 
 from notebooks.gallery._runs import scenario, summary
+from simserve.cluster.pool import Pool
 from simserve.cost.pipeline import PipelineCost
+from simserve.engine.ledger import Fetch
 from simserve.engine.pace.stages import MicroBatch, Stages
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request_wise import RequestWise
@@ -50,10 +52,10 @@ class Watched(Stages):
 class Watching(Simulation):
     """A run whose stages keep their micro-batches."""
 
-    def _replica(self, listener: Listener | None) -> Replica:
-        assert isinstance(self.cost, PipelineCost)
-        scheduler = RequestWise(scheduler_config(self.scenario, self.ledger.num_gpu_blocks))
-        return Replica(self.clock, scheduler, Watched(self.cost), listener=listener)
+    def _replicas(self, pool: Pool, listener: Listener | None, fetch: Fetch | None) -> list[Replica]:
+        assert isinstance(pool.cost, PipelineCost)
+        scheduler = RequestWise(scheduler_config(pool.scenario, pool.ledger.num_gpu_blocks), fetch=fetch)
+        return [Replica(self.clock, scheduler, Watched(pool.cost), listener=listener)]
 
 
 def stays(*overrides: str) -> list[list[tuple[float, float]]]:

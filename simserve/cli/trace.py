@@ -1,12 +1,13 @@
 """`simserve trace`: recorded traffic rewritten in simserve's own format."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from simserve.cli.arguments import ChatTemplateTokens, Force
 from simserve.cli.console import guarded, say
+from simserve.spec.names import TraceFormat
 
 trace = typer.Typer(no_args_is_help=True, help="Convert recorded traffic to simserve's own format.")
 
@@ -17,7 +18,7 @@ def convert(
     source: Annotated[Path, typer.Argument(show_default=False, help="The recorded trace.")],
     target: Annotated[Path, typer.Argument(show_default=False, help="NAME.csv or NAME.jsonl to write.")],
     form: Annotated[
-        Literal["azure", "csv", "jsonl", "vllm_bench"],
+        TraceFormat,
         typer.Option("--format", show_default=False, help="What the source is."),
     ],
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Rows to take.")] = None,

@@ -1,4 +1,4 @@
-"""The door of the fleet: who is refused before a replica has anything to do with him.
+"""The door of the fleet: what is refused before a replica has anything to do with it.
 
 A prompt that is too long is refused with HTTP 400, what is beyond the fleet's rate limit with 429, and what is beyond
 the queue limits of the replica that the router chose with 503. All of it happens when the front end has counted the
@@ -6,17 +6,13 @@ tokens, which is when a request would reach the engine.
 """
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from simserve.engine.census import Census
 from simserve.engine.replica import Replica
 from simserve.engine.request import Request
 from simserve.spec.rate_limit import RateLimitSpec
+from simserve.spec.scenario import Scenario
 from simserve.spec.ticks import TICKS_PER_SECOND, to_ticks
-
-if TYPE_CHECKING:
-    from simserve.cluster.cluster import Cluster
-    from simserve.spec.scenario import Scenario
 
 _TICKS_PER_MINUTE = 60 * TICKS_PER_SECOND
 
@@ -73,22 +69,27 @@ class RateLimit:
         return True
 
 
+class QueueLimits(NamedTuple):
+    """What the front end of each replica lets in: so many requests, and so many prompt tokens without a first token;
+    None for as many as come.
+    """
+
+    max_requests: int | None
+    max_tokens: int | None
+
+
 class QueueLimit:
-    """What the front end of one replica lets in: so many requests, and so many prompt tokens without a first token.
+    """The front end of one replica, which is counted and, where there is a limit of tokens, keeps first tokens.
 
     A request that finishes, or whose first token comes, at the very tick of another's arrival still counts; so does one
     that was aborted, until the engine lets go of it. Source: vLLM 0.32, v1/engine/async_llm.py, check_admission
     (`max_num_queued_reqs`, `max_num_queued_tokens`).
     """
 
-    def __init__(self, replica: Replica, max_requests: int | None, max_tokens: int | None) -> None:
+    def __init__(self, replica: Replica, limits: QueueLimits) -> None:
         self._replica = replica
-        self._max_requests = max_requests
-        self._max_tokens = max_tokens
+        self._max_requests, self._max_tokens = limits
         self._prefilling: list[Request] = []
-        if not replica.is_counted:
-            replica.be_counted(Census(1), 0)
-        replica.keeps_first_tokens = replica.keeps_first_tokens or max_tokens is not None
 
     def admits(self) -> bool:
         """Whether another request may come in now."""
@@ -107,11 +108,18 @@ class QueueLimit:
         return sum(request.num_prompt_tokens for request in self._prefilling)
 
 
-def open_the_door(cluster: "Cluster", scenario: "Scenario") -> None:
-    """Let a fleet refuse what a scenario says it refuses."""
-    limit, engine = scenario.cluster.rate_limit, scenario.engine
-    if limit is not None:
-        cluster.rate_limit = RateLimit(limit)
-    if engine.max_num_queued_reqs is not None or engine.max_num_queued_tokens is not None:
-        limits = engine.max_num_queued_reqs, engine.max_num_queued_tokens
-        cluster.queue_limits = [QueueLimit(replica, *limits) for replica in cluster.replicas]
+class Admission(NamedTuple):
+    """What a fleet refuses beside prompts that are too long; None for nothing."""
+
+    rate_limit: RateLimit | None
+    queue_limits: QueueLimits | None
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> "Admission":
+        """That of a scenario, with buckets that are full."""
+        rate_limit, engine = scenario.cluster.rate_limit, scenario.engine
+        queue_limits = QueueLimits(engine.max_num_queued_reqs, engine.max_num_queued_tokens)
+        return cls(
+            None if rate_limit is None else RateLimit(rate_limit),
+            None if queue_limits == (None, None) else queue_limits,
+        )

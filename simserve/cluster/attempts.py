@@ -5,15 +5,14 @@ user's time to first token begins when he first asked. The attempts have a table
 """
 
 from array import array
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from simserve.cluster import records
-from simserve.cluster.records import Columns, Sent
-from simserve.engine.replica import Replica
+from simserve.cluster.fleet import Fleet
+from simserve.cluster.records import Columns, RowOf, Sent, Tables
 from simserve.spec.result import ATTEMPT_COLUMNS, CANCELLED, COMPLETED, UNFINISHED
 from simserve.spec.ticks import to_seconds
 from simserve.workload.columns import IntArray, Workload
@@ -60,7 +59,7 @@ class AttemptLog:
         self.outcomes[row] = CANCELLED
 
 
-def place_of_attempts(log: AttemptLog) -> Callable[[IntArray], IntArray]:
+def place_of_attempts(log: AttemptLog) -> RowOf:
     """From the names of attempts to their places in a table in which those of a request stand one after the other."""
     names = np.array(log.names, dtype=np.int64)
     order, ranked = np.lexsort((names // log.size, names % log.size)), np.argsort(names)
@@ -74,32 +73,17 @@ def place_of_attempts(log: AttemptLog) -> Callable[[IntArray], IntArray]:
     return place_of
 
 
-def attempt_columns(
-    log: AttemptLog,
-    workload: Workload,
-    sent: Sent,
-    replicas: Sequence[Replica],
-    max_model_len: int,
-    *,
-    num_prefill: int = 0,
-) -> Columns:
-    """Request columns, but one row per attempt, those of a request one after the other; beside them `request`,
-    `attempt` (from 0), `end` (seconds) and `code`.
+def attempt_columns(log: AttemptLog, workload: Workload, sent: Sent, fleet: Fleet, place_of: RowOf) -> Columns:
+    """Request columns, but one row per attempt, those of a request one after the other, where `place_of` tells; beside
+    them `request`, `attempt` (from 0), `end` (seconds) and `code`.
     """
     names = np.array(log.names, dtype=np.int64)
     rows, numbers = names % log.size, names // log.size
     order = np.lexsort((numbers, rows))
     rows, numbers = rows[order], numbers[order]
     at, reached, ended = (_ticks(column)[order] for column in (log.sent, log.reached, log.ended))
-    each = Sent(at, sent.delays[rows], sent.delivery)
-    columns = records.request_columns(
-        _rows_of(workload, rows),
-        each,
-        replicas,
-        (),
-        max_model_len,
-        num_prefill=num_prefill,
-        row_of=place_of_attempts(log),
+    columns = fleet.request_columns(
+        _rows_of(workload, rows), Sent(at, sent.delays[rows], sent.delivery), row_of=place_of
     )
     status = np.array(log.statuses, dtype=np.int8)[order]
     end = np.where(ended == NEVER, np.nan, to_seconds(ended))
@@ -116,9 +100,7 @@ def attempt_columns(
     }
 
 
-def of_attempts(
-    log: AttemptLog, workload: Workload, columns: Columns, gaps: Columns
-) -> tuple[Columns, Columns, Columns]:
+def of_attempts(log: AttemptLog, workload: Workload, columns: Columns, gaps: Columns) -> Tables:
     """Request columns, gaps and the table of attempts, from columns of attempts and from all gaps.
 
     A request is its last attempt, from the arrival of its first; the gaps between its tokens are those of that attempt.
@@ -138,7 +120,7 @@ def of_attempts(
     rows, numbers = gaps["request"] % log.size, gaps["request"] // log.size
     chosen = columns["attempt"][last[rows]] == numbers
     gaps = {name: (rows if name == "request" else column)[chosen] for name, column in gaps.items()}
-    return requests, gaps, {name: columns[name] for name in ATTEMPT_COLUMNS}
+    return Tables(requests, gaps, {name: columns[name] for name in ATTEMPT_COLUMNS})
 
 
 def _ticks(column: Any) -> IntArray:

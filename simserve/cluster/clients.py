@@ -10,13 +10,14 @@ from collections.abc import Callable, Generator, Iterator
 import numpy as np
 from simpy import Environment, Event
 
-from simserve.cluster.cluster import Arrival, Cluster
 from simserve.cluster.door import ApiServer, Door
+from simserve.cluster.fleet import Fleet
+from simserve.cluster.records import Sent, Tables
 from simserve.cost import FrontEnd
 from simserve.engine.clock import Clock
 from simserve.engine.instant import ARRIVAL, SEND, USER, Due
 from simserve.engine.request import Request
-from simserve.workload.columns import IntArray, Workload
+from simserve.workload.columns import Arrival, IntArray, Rows, Workload, memory
 
 _ROWS_AT_ONCE = 4096
 """Rows turned from columns into Python numbers at a time."""
@@ -24,32 +25,52 @@ _ROWS_AT_ONCE = 4096
 Progress = Callable[[float], None]
 
 
-class OpenLoop:
+class Clients:
+    """Who sends the requests of a workload to a fleet. `arrival` tells when, in ticks, as far as it is known.
+    `progress` is told the share of the requests that is done.
+    """
+
+    def __init__(self, workload: Workload, front_end: FrontEnd, fleet: Fleet) -> None:
+        self.arrival = workload.arrival
+        self.progress: Progress | None = None
+        self._workload = workload
+        self._front_end_delay = front_end_delay(front_end, workload)
+        self._delivery = front_end.delivery
+        self._fleet = fleet
+
+    def delays(self) -> IntArray:
+        """Ticks that each request took to reach the engine, once it was sent; -1: it did not."""
+        return self._front_end_delay
+
+    def answered(self, request: Request, known: int) -> None:
+        """The engine knows at tick `known` that a request is finished; clients that wait for that go on."""
+
+    def tables(self, horizon: int) -> Tables:
+        """What became of the requests that were sent before tick `horizon`."""
+        requests = self._fleet.request_columns(self._workload, self._sent(horizon))
+        return Tables(requests, self._fleet.gap_columns(requests), {})
+
+    def _sent(self, horizon: int) -> Sent:
+        at = self.arrival
+        return Sent(np.where(at < horizon, at, -1), self.delays(), self._delivery)
+
+
+class OpenLoop(Clients):
     """Requests that arrive by the clock, whatever becomes of those before them. They are fed to it, or, without `fed`,
     sent by one SimPy process: then each is an event, for those who look between events.
     """
 
-    def __init__(
-        self, env: Clock, workload: Workload, front_end: FrontEnd, cluster: Cluster, *, fed: bool = True
-    ) -> None:
+    def __init__(self, env: Clock, workload: Workload, front_end: FrontEnd, fleet: Fleet, *, fed: bool = True) -> None:
+        super().__init__(workload, front_end, fleet)
         self._env = env
-        self.arrival = workload.arrival
-        self._workload = workload
-        self._cluster = cluster
-        self.progress: Progress | None = None
-        self._reaches_engine = workload.arrival + front_end_delay(front_end, workload)
+        self._reaches_engine = workload.arrival + self._front_end_delay
         if fed:
-            env.feed(self._arrivals(), cluster.submit)
+            env.feed(self._arrivals(), fleet.submit)
         else:
             env.process(self._send())
 
-    def delays(self) -> IntArray:
-        """Ticks that each request took to reach the engine."""
-        delays: IntArray = self._reaches_engine - self.arrival
-        return delays
-
     def _send(self) -> Generator[Event, None, None]:
-        env, submit = self._env, self._cluster.submit
+        env, submit = self._env, self._fleet.submit
         for at, arrival in self._arrivals():
             if at > env.now:
                 yield env.timeout(at - env.now)
@@ -61,11 +82,10 @@ class OpenLoop:
             if self.progress is not None:
                 self.progress(start / len(order))
             rows = order[start : start + _ROWS_AT_ONCE]
-            columns = [column[rows].tolist() for column in _columns(self._workload)]
-            yield from zip(self._reaches_engine[rows].tolist(), zip(rows.tolist(), *columns, strict=True), strict=True)
+            yield from zip(self._reaches_engine[rows].tolist(), self._workload.arrivals(rows), strict=True)
 
 
-class Responsive:
+class Responsive(Clients):
     """Requests that wait: for the answer to another one, users in a closed loop and chats, or for an API server.
 
     In a closed loop each of `users` sends its next request `think` after its last answer; whoever is ready takes the
@@ -74,16 +94,14 @@ class Responsive:
     """
 
     def __init__(
-        self, env: Environment, workload: Workload, front_end: FrontEnd, cluster: Cluster, num_api_servers: int = 1
+        self, env: Environment, workload: Workload, front_end: FrontEnd, fleet: Fleet, num_api_servers: int = 1
     ) -> None:
+        super().__init__(workload, front_end, fleet)
         self.arrival = workload.arrival.copy()
-        self.progress: Progress | None = None
         self._env = env
-        self._cluster = cluster
         self._size = len(workload)
-        self._delivery = front_end.delivery
-        self._columns = _memory(*_columns(workload))
-        self._delay, self._think = _memory(front_end_delay(front_end, workload), workload.think)
+        self._rows = Rows(workload)
+        self._delay, self._think = memory(self._front_end_delay, workload.think)
         self._read_after: IntArray | None = None
         """Ticks that an API server took to read each request, others included; -1: it has not, yet."""
         self._door: Door | None = None
@@ -99,8 +117,8 @@ class Responsive:
 
     def delays(self) -> IntArray:
         """Ticks that each request took to reach the engine, once it was sent; -1: no API server read it."""
-        delays: IntArray = np.asarray(self._delay)
-        return delays if self._read_after is None else np.where(self._read_after < 0, -1, self._read_after + delays)
+        delays, read_after = self._front_end_delay, self._read_after
+        return delays if read_after is None else np.where(read_after < 0, -1, read_after + delays)
 
     def _send_by_the_clock(self) -> Generator[Event, None, None]:
         """Those rows whose arrival is known, such as the first turns of chats."""
@@ -110,7 +128,7 @@ class Responsive:
                 yield Due(self._env, at, SEND + row)
                 self._door.enter(row)
             return
-        reaches_engine = self.arrival[rows] + np.asarray(self._delay)[rows]
+        reaches_engine = self.arrival[rows] + self._front_end_delay[rows]
         order = np.lexsort((rows, reaches_engine))
         for at, row in zip(reaches_engine[order].tolist(), rows[order].tolist(), strict=True):
             yield Due(self._env, at, ARRIVAL + row)
@@ -165,12 +183,8 @@ class Responsive:
         self._reach_engine(number_of(event))
 
     def _reach_engine(self, row: int) -> None:
-        if not self._cluster.submit(self._arrival_of(row)):
+        if not self._fleet.submit(self._rows.arrival(row)):
             self._respond(row, int(self._env.now))
-
-    def _arrival_of(self, row: int) -> Arrival:
-        input_len, output_len, max_tokens, priority, group, prefix_len = [column[row] for column in self._columns]
-        return row, input_len, output_len, max_tokens, priority, group, prefix_len
 
 
 def number_of(event: Event) -> int:
@@ -189,23 +203,6 @@ def at_tick(env: Environment, at: int, priority: int, then: Callable[[Event], No
 def front_end_delay(front_end: FrontEnd, workload: Workload) -> IntArray:
     """Ticks from the client's sending of each request to the engine's seeing it, where it waits for no API server."""
     return front_end.per_request + front_end.per_input_token * workload.input_len
-
-
-def _columns(workload: Workload) -> tuple[IntArray, ...]:
-    """The columns of an `Arrival`, after the row."""
-    return (
-        workload.input_len,
-        workload.output_len,
-        workload.max_tokens,
-        workload.priority,
-        workload.prefix_group,
-        workload.prefix_len,
-    )
-
-
-def _memory(*columns: IntArray) -> list[memoryview]:
-    """Columns as memory views, which give single numbers as Python integers, and fast."""
-    return [np.ascontiguousarray(column).data for column in columns]
 
 
 def _next_turns(workload: Workload) -> memoryview:

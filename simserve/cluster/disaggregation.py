@@ -16,29 +16,36 @@ every stage holds the KV of its layers; they are sent together, over the one car
 """
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import NamedTuple
 
 from simpy import Event
 
-from simserve.cluster.cluster import Cluster
+from simserve.cluster import records
+from simserve.cluster.admission import Admission
+from simserve.cluster.fleet import Build, Fleet
 from simserve.cluster.link import Network
-from simserve.cluster.prompts import Prompts
-from simserve.cluster.router import Router
+from simserve.cluster.pool import Pool
+from simserve.cluster.prompts import Chain, Prompts
+from simserve.cluster.records import Columns, RowOf, Sent
+from simserve.engine.clock import Clock
 from simserve.engine.instant import ARRIVAL, TRANSFER, Due
-from simserve.engine.ledger import Ledger
+from simserve.engine.ledger import Fetch, Ledger
 from simserve.engine.replica import Listener, Replica
 from simserve.engine.request import FINISHED, Request
+from simserve.spec.pools import Role
+from simserve.workload.columns import Workload
 
 
 class KvLink(NamedTuple):
-    """What lies between the pools: a network whose links are the cards of the prefill replicas, those of the decode
-    replicas and the backbone, in this order; ticks from asking for blocks to their first byte; and what is sent for a
+    """What lies between the pools: bytes per second of each replica's card and of what all transfers share, None where
+    nobody has to wait for it; ticks from asking for blocks to their first byte; and the bytes that are sent for a
     prompt of so many tokens whose first blocks are cached.
     """
 
-    network: Network
+    bandwidth: float | None
+    backbone: float | None
     latency: int
     num_bytes: Callable[[int, int], int]
 
@@ -58,8 +65,8 @@ class Handover:
         """Its client hung up with the first token on its way."""
 
 
-class Disaggregation(Cluster):
-    """Prefill replicas, then decode replicas, each pool behind its router.
+class Disaggregation(Fleet):
+    """A prefill pool and a decode pool.
 
     A prompt of which fewer than `stay_below` tokens are not in the cache of its decode replica stays there. `listener`
     is told of requests that end with their first token, as decode replicas tell it of all others. `transfers` takes a
@@ -68,52 +75,69 @@ class Disaggregation(Cluster):
 
     def __init__(
         self,
-        pools: tuple[Sequence[Replica], Sequence[Replica]],
-        routers: tuple[Router, Router],
+        clock: Clock,
+        pools: tuple[Pool, Pool],
+        build: Build,
         prompts: Prompts | None,
-        max_model_len: int,
+        admission: Admission,
         *,
         link: KvLink,
         stay_below: int = 0,
         listener: Listener | None = None,
+        sent_again: bool = False,
     ) -> None:
-        prefill, decode = pools
-        super().__init__([*prefill, *decode], routers[1], prompts, max_model_len)
-        self._prefill_router = routers[0]
-        self._num_prefill = len(prefill)
+        self._prefill, self._decode = pools
         self._link = link
         self._stay_below = stay_below
-        self._listener = listener
         self._handovers: dict[int, Handover] = {}
         self.transfers = array("q")
+        self._network = Network(clock)
+        self._cards: list[int] = []
+        """The link of each replica, by id."""
+        super().__init__(clock, pools, build, prompts, admission, listener=listener, sent_again=sent_again)
+        self._backbone = self._network.add(link.backbone)
 
-    def _serve(self, request: Request, row: int, group: int, prefix_len: int) -> bool:
-        decode = self._num_prefill + self._router.choose()
-        chain = None
-        if self._prompts is not None:
-            chain = self._prompts.place(request, row, decode, group, prefix_len)
+    def _listener_of(self, pool: Pool) -> Listener | None:
+        return self.prefilled if pool.role == Role.PREFILL else self._listener
+
+    def _fetch_of(self, pool: Pool) -> Fetch | None:
+        return None if pool.role == Role.PREFILL else self._fetch
+
+    def _join(self, pool: Pool, replica: Replica) -> int:
+        id = super()._join(pool, replica)
+        self._cards.append(self._network.add(self._link.bandwidth))
+        return id
+
+    def kill(self, id: int) -> None:
+        """Nobody would know of KV that has gone with one side of a transfer.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(
+            f"replica {id}: in a disaggregated fleet replicas can be drained, to kill them is not modelled"
+        )
+
+    def _serve(self, request: Request, row: int, chain: Chain) -> bool:
+        decode = self._decode.choose(request, chain)
+        is_shared = self._prompts is not None and self._prompts.place(request, row, chain, decode)
         name = int(request.id)
         if self._stays(request, decode):
-            self._place(name, decode, request)
+            self._remember(name, self.replicas[decode], request)
             self.replicas[decode].receive(request)
             return True
-        prefill = self._prefill_router.choose()
-        computed = Request(name, request.arrival, request.num_prompt_tokens, 1, 1, priority=request.priority)
-        if chain is not None:
+        computed = request.to_first_token()
+        prefill = self._prefill.choose(computed, chain)
+        if is_shared:
             Prompts.hang(computed, chain, prefill)
             computed.is_awaited = request.is_awaited
         self._handovers[name] = Handover(prefill, computed, decode, request)
-        self._place(name, prefill, computed)
+        self._remember(name, self.replicas[prefill], computed)
         if request.output_len > 1:
             self._ledger(prefill).keep(computed)
         self.replicas[decode].expect(1)
         self.replicas[prefill].receive(computed)
         return True
-
-    def _place(self, name: int, replica: int, request: Request) -> None:
-        """Remember where a client who hangs up is to be heard."""
-        if self.placed is not None:
-            self.placed[name] = self.replicas[replica], request
 
     def _stays(self, request: Request, decode: int) -> bool:
         """Whether so little is to be computed that a transfer is not worth it (Dynamo's conditional disaggregation)."""
@@ -147,12 +171,11 @@ class Disaggregation(Cluster):
         if request.output_len == 1 or handover.is_abandoned:
             return
         self._ledger(handover.decode).begin_elsewhere(request, computed.first_step, has_kv)
-        if self.placed is not None:
-            request.first_token = computed.first_token
-            self.placed[row] = replica, request
+        request.first_token = computed.first_token
+        self._remember(row, replica, request)
         replica.receive(request)
 
-    def fetch(self, request: Request, num_cached_blocks: int) -> None:
+    def _fetch(self, request: Request, num_cached_blocks: int) -> None:
         """A decode replica gives a request blocks, in the step that it is deciding: what is missing is asked for."""
         row = int(request.id)
         handover = self._handovers[row]
@@ -165,14 +188,14 @@ class Disaggregation(Cluster):
 
     def _send(self, row: int) -> None:
         handover = self._handovers[row]
-        links = handover.prefill, handover.decode, len(self.replicas)
-        self._link.network.start(handover.num_bytes, links, partial(self._arrive, row))
+        links = self._cards[handover.prefill], self._cards[handover.decode], self._backbone
+        self._network.start(handover.num_bytes, links, partial(self._arrive, row))
 
     def _arrive(self, row: int) -> None:
         """All KV of a request is there."""
         handover = self._end(row)
         replica = self.replicas[handover.decode]
-        self.transfers.fromlist([row, handover.started, int(self._env.now), handover.num_bytes])
+        self.transfers.fromlist([row, handover.started, int(self._clock.now), handover.num_bytes])
         self._ledger(handover.decode).arrive(handover.to_go_on)
         replica.pace.disturb()
 
@@ -195,23 +218,33 @@ class Disaggregation(Cluster):
         handover = self._handovers.get(name)
         if handover is None:
             return
-        held = self._ledger(handover.prefill).held
+        prefill = self._ledger(handover.prefill)
         if handover.computed.state is not FINISHED:  # its first token, if it is known at all, is known too late
-            self._ledger(handover.prefill).keep_no_more(handover.computed)
+            prefill.keep_no_more(handover.computed)
             self.replicas[handover.decode].expect(-1)
             del self._handovers[name]
         elif handover.to_go_on.first_step < 0:  # its first token is on its way to the decode replica
             handover.is_abandoned = True
-        elif handover.computed in held and handover.to_go_on not in self._ledger(handover.decode).loading:
+        elif handover.computed in prefill.held and handover.to_go_on not in self._ledger(handover.decode).loading:
             self._end(name)  # nothing was asked for
 
-    def _ledger(self, replica: int) -> Ledger:
-        return self.replicas[replica].scheduler.ledger
+    def _ledger(self, id: int) -> Ledger:
+        return self.replicas[id].scheduler.ledger
 
     def _at(self, at: int, priority: int, row: int, then: Callable[[int], object]) -> None:
-        event = Due(self._env, at, priority + row)
+        event = Due(self._clock, at, priority + row)
         assert event.callbacks is not None
         event.callbacks.append(partial(_call, then, row))
+
+    # -- what is written down ------------------------------------------------------------------------------------------
+
+    def request_columns(self, workload: Workload, sent: Sent, row_of: RowOf = records.same) -> Columns:
+        """What became of each request, and of its KV."""
+        columns = super().request_columns(workload, sent, row_of)
+        return columns | records.transfer_columns(self.transfers, len(columns["status"]), row_of)
+
+    def _first_only(self) -> Collection[int]:
+        return self._prefill.replicas
 
 
 def _call(then: Callable[[int], object], row: int, event: Event) -> None:  # noqa: ARG001

@@ -17,9 +17,10 @@ import numpy as np
 from simpy import Environment, Event
 
 from simserve.cluster.admission import Refusal
-from simserve.cluster.attempts import AttemptLog
+from simserve.cluster.attempts import AttemptLog, attempt_columns, of_attempts, place_of_attempts
 from simserve.cluster.clients import Responsive, at_tick, number_of
-from simserve.cluster.cluster import Cluster
+from simserve.cluster.fleet import Fleet
+from simserve.cluster.records import Tables
 from simserve.cost import FrontEnd
 from simserve.engine.instant import ARRIVAL, GIVE_UP, HANG_UP, SEND, Due
 from simserve.engine.request import Request
@@ -57,14 +58,14 @@ def patience_of_classes(workload: WorkloadSpec) -> list[Patience]:
 
 
 class Impatient(Responsive):
-    """Clients of one or more kinds; `patience` of each class of requests."""
+    """Clients of one or more kinds; `patience` of each class of requests. The fleet knows that they send again."""
 
     def __init__(
         self,
         env: Environment,
         workload: Workload,
         front_end: FrontEnd,
-        cluster: Cluster,
+        fleet: Fleet,
         *,
         patience: Sequence[Patience],
         jitter_key: int,
@@ -79,10 +80,13 @@ class Impatient(Responsive):
         """Attempts (name -> index) that no engine was told to forget and no client has an answer to."""
         limits = {limit for kind in patience for limit in kind[:2] if limit is not None}
         self._deadlines = {limit: Deadlines(env, limit, self._is_over, self._patience_ends) for limit in sorted(limits)}
-        cluster.placed = {}
-        for replica in cluster.replicas:
-            replica.keeps_first_tokens = True
-        super().__init__(env, workload, front_end, cluster, num_api_servers)
+        super().__init__(env, workload, front_end, fleet, num_api_servers)
+
+    def tables(self, horizon: int) -> Tables:
+        """What became of the requests, by their last attempts, and of all attempts."""
+        place_of = place_of_attempts(self.log)
+        columns = attempt_columns(self.log, self._workload, self._sent(horizon), self._fleet, place_of)
+        return of_attempts(self.log, self._workload, columns, self._fleet.gap_columns(columns, place_of))
 
     # -- an attempt is sent --------------------------------------------------------------------------------------------
 
@@ -119,8 +123,8 @@ class Impatient(Responsive):
             return  # he has hung up before it was read
         now = int(self._env.now)
         self.log.reached[index] = now
-        if not self._cluster.submit(self._arrival_of(name % self._size), name):
-            refusal = self._cluster.refusals[-1]
+        if not self._fleet.submit(self._rows.arrival(name % self._size), name):
+            refusal = self._fleet.refusals[-1]
             self.log.codes[index] = refusal
             if self._is_over(index):
                 del self._live[name]
@@ -150,9 +154,8 @@ class Impatient(Responsive):
         log.end(index, COMPLETED, at)
         log.outcomes[row] = COMPLETED
         del self._live[name]
-        assert self._cluster.placed is not None
-        del self._cluster.placed[name]
-        self._cluster.forget(row)
+        self._fleet.answered(name)
+        self._fleet.forget(row)
         self._note_progress()
         self._respond(row, at)
 
@@ -167,18 +170,14 @@ class Impatient(Responsive):
         self._fail(index, TIMED_OUT, now, again=True)
 
     def _has_first_token(self, name: int, now: int) -> bool:
-        assert self._cluster.placed is not None
-        if name not in self._cluster.placed:
-            return False
-        replica, request = self._cluster.placed[name]
-        known = replica.knows_first_token(request)
+        known = self._fleet.first_token(name)
         return known is not None and known + self._delivery <= now
 
     def _hang_up(self, event: Event) -> None:
         """The engine hears of it, if it ever heard of the attempt."""
         name = number_of(event)
         self._live.pop(name, None)
-        self._cluster.abandon(name)
+        self._fleet.abandon(name)
 
     def _fail(self, index: int, status: int, now: int, again: bool) -> None:
         """An attempt has failed: make another, or give up."""
@@ -193,7 +192,7 @@ class Impatient(Responsive):
             at_tick(self._env, now + max(pause, SOON), SEND + row, self._send_now, log.names[index] + self._size)
         else:
             log.outcomes[row] = status
-            self._cluster.forget(row)
+            self._fleet.forget(row)
             self._go_on(row, now + SOON)
 
     def _go_on(self, row: int, at: int) -> None:

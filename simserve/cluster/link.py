@@ -34,13 +34,20 @@ class Transfer:
 class Network:
     """Links of `bandwidths` bytes per second each; None for one that nobody has to wait for."""
 
-    def __init__(self, env: Environment, bandwidths: Sequence[float | None]) -> None:
+    def __init__(self, env: Environment, bandwidths: Sequence[float | None] = ()) -> None:
         self._env = env
-        self._capacities = [None if rate is None else max(1, round(rate * PARTS)) for rate in bandwidths]
+        self._capacities: list[int | None] = []
+        for bandwidth in bandwidths:
+            self.add(bandwidth)
         self._transfers: dict[Transfer, None] = {}
         """In the order in which they began."""
         self._since = 0
         self._next: Event | None = None
+
+    def add(self, bandwidth: float | None) -> int:
+        """One link more; returns its number."""
+        self._capacities.append(None if bandwidth is None else max(1, round(bandwidth * PARTS)))
+        return len(self._capacities) - 1
 
     def start(self, num_bytes: int, links: Sequence[int], then: Callable[[], None]) -> None:
         """Bytes begin to cross these links now; `then` is called when the last one has arrived."""

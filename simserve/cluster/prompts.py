@@ -6,12 +6,12 @@ each of them in a `Branch` of its own. Nothing but the chains of requests to com
 
 import numpy as np
 
-from simserve.engine.prefix import ENDLESS, Branch
+from simserve.engine.prefix import ENDLESS, Branch, Path
 from simserve.engine.request import Request
-from simserve.workload.columns import Workload
+from simserve.workload.columns import Arrival, Workload
 
 Stream = dict[int, Branch]
-"""One text: the branch that caches it on each replica, by the replica's index."""
+"""One text: the branch that caches it on each replica, by the replica's id."""
 
 Chain = tuple[tuple[Stream, int], ...]
 """`((stream, end_block), ..., (own stream, ENDLESS))`, as `simserve.engine.prefix.Path`, but for all replicas."""
@@ -39,11 +39,30 @@ class Prompts:
         self._attempts: dict[int, Chain] = {}
         """Of requests that may be sent again: the chain of the attempt before."""
 
-    def place(self, request: Request, row: int, replica: int, group: int, prefix_len: int) -> Chain | None:
-        """Set the path of a request that is about to reach `replica`, if any other request shares a part of it; returns
-        the chain of such a request, so that it can be hung up in other replicas, too.
+    def chain(self, arrival: Arrival) -> Chain:
+        """What the prompt of a request consists of, wherever it may be placed."""
+        row = arrival.row
+        tried = self._attempts.get(row)
+        if tried is not None:
+            return (*_cut(tried, arrival.input_len // self._block_size), ({}, ENDLESS))
+        parent = self._parent[row]
+        before = self._chains.get(parent)
+        if before is not None:
+            if self._goes_on[row]:
+                return before
+            shared = min(self._spoken[parent], arrival.input_len)
+            return (*_cut(before, shared // self._block_size), ({}, ENDLESS))
+        if arrival.prefix_group >= 0:
+            stream = self._groups.setdefault(arrival.prefix_group, {})
+            return ((stream, arrival.prefix_len // self._block_size), ({}, ENDLESS))
+        return (({}, ENDLESS),)
+
+    def place(self, request: Request, row: int, chain: Chain, replica: int) -> bool:
+        """Set the path of a request that is about to reach `replica`, if any other request shares a part of it; whether
+        one does, so that it is to be hung up in other replicas, too.
         """
-        chain = self._chain(row, group, prefix_len, request.num_prompt_tokens)
+        if row not in self._attempts:
+            self._has_asked(self._parent[row])
         if self._sent_again:
             self._attempts[row] = chain
             request.is_awaited = True
@@ -51,9 +70,9 @@ class Prompts:
             self._chains[row] = chain
             request.is_awaited = True
         elif len(chain) == 1 and not chain[0][0] and not self._sent_again:
-            return None
+            return False
         self.hang(request, chain, replica)
-        return chain
+        return True
 
     @staticmethod
     def hang(request: Request, chain: Chain, replica: int) -> None:
@@ -70,29 +89,25 @@ class Prompts:
     def pass_over(self, row: int) -> None:
         """A request will not be placed (any more): if it never was, its parent awaits one child fewer."""
         if self._attempts.pop(row, None) is None:
-            self._chain_of(self._parent[row])
+            self._has_asked(self._parent[row])
 
-    def _chain(self, row: int, group: int, prefix_len: int, num_prompt_tokens: int) -> Chain:
-        tried = self._attempts.get(row)
-        if tried is not None:
-            return (*_cut(tried, num_prompt_tokens // self._block_size), ({}, ENDLESS))
-        parent = self._parent[row]
-        before = self._chain_of(parent)
-        if before is not None:
-            if self._goes_on[row]:
-                return before
-            shared = min(self._spoken[parent], num_prompt_tokens)
-            return (*_cut(before, shared // self._block_size), ({}, ENDLESS))
-        if group >= 0:
-            return ((self._groups.setdefault(group, {}), prefix_len // self._block_size), ({}, ENDLESS))
-        return (({}, ENDLESS),)
+    def _has_asked(self, parent: int) -> None:
+        """One of the children of a row has had its chain, or needs it no more; forgotten after the last of them."""
+        if parent >= 0:
+            self._children_to_come[parent] -= 1
+            if not self._children_to_come[parent]:
+                self._chains.pop(parent, None)
 
-    def _chain_of(self, parent: int) -> Chain | None:
-        """The chain of a row, asked by one of its children; forgotten when the last one has asked."""
-        if parent < 0:
-            return None
-        self._children_to_come[parent] -= 1
-        return self._chains.get(parent) if self._children_to_come[parent] else self._chains.pop(parent, None)
+
+def path_on(chain: Chain, replica: int) -> Path:
+    """The beginning of a chain that a replica has ever had, for a look at what it has cached of it."""
+    path = []
+    for stream, end in chain:
+        branch = stream.get(replica)
+        if branch is None:
+            break
+        path.append((branch, end))
+    return tuple(path)
 
 
 def _branch(stream: Stream, replica: int) -> Branch:

@@ -1,6 +1,6 @@
 """From the logs of the replicas to the columns of a result."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,8 +16,16 @@ from simserve.workload.columns import IntArray, Workload
 
 Columns = dict[str, NDArray[Any]]
 
+RowOf = Callable[[IntArray], IntArray]
+"""From requests of the engine, by their names, to the rows of a table."""
+
 _SECONDS: Final = ("start", "end", "gpu_time", "cpu_time")
 """Step columns that a result gives in seconds; those of token times stay in ticks, which keeps gaps exact."""
+
+
+def same(request_ids: IntArray) -> IntArray:
+    """The rows of requests that bear the numbers of their rows."""
+    return request_ids
 
 
 class TokenTimes:
@@ -68,7 +76,7 @@ def step_columns(replicas: Sequence[Replica]) -> Columns:
 def gap_columns(
     replicas: Sequence[Replica],
     prefill_replica: IntArray | None = None,
-    row_of: Callable[[IntArray], IntArray] = lambda request_ids: request_ids,
+    row_of: RowOf = same,
 ) -> Columns:
     """Gaps between tokens of one request that are longer than a step. `prefill_replica` gives the replica of each
     request's first token, where not all of its tokens come from one: then `replica_before` is that of `step_before`.
@@ -94,6 +102,16 @@ class Sent(NamedTuple):
     delivery: int
 
 
+class Tables(NamedTuple):
+    """What a run knows of its requests: a row each, the gaps between their tokens, and a row for each attempt, if
+    clients make several.
+    """
+
+    requests: Columns
+    gaps: Columns
+    attempts: Columns
+
+
 def request_columns(
     workload: Workload,
     sent: Sent,
@@ -101,35 +119,23 @@ def request_columns(
     rejected: Sequence[int],
     max_model_len: int,
     *,
-    num_prefill: int = 0,
-    row_of: Callable[[IntArray], IntArray] = lambda request_ids: request_ids,
+    first: Collection[int] = (),
+    row_of: RowOf = same,
 ) -> Columns:
-    """One row per request of the workload; `row_of` tells which one a request of the engine has. The first
-    `num_prefill` replicas, if any, give first tokens only and are named in `prefill_replica`.
+    """One row per request of the workload; `row_of` tells which one a request of the engine has. The replicas of the
+    ids `first`, if any, give first tokens only and are named in `prefill_replica`.
     """
     columns = _blank(len(workload))
-    columns["status"][np.asarray(rejected, dtype=np.int64)] = REJECTED
+    columns["status"][row_of(np.asarray(rejected, dtype=np.int64))] = REJECTED
     whole_answer = np.minimum(workload.output_len, max_model_len - workload.input_len)
-    for index, replica in enumerate(replicas):
-        times = TokenTimes(replica.log.step_columns())
-        done, aborted = _columns(replica.log.finishes, FINISH_FIELDS), _columns(replica.log.aborts, PROGRESS_FIELDS)
-        left = _unfinished(replica)
-        for log in (done, aborted, left):
-            log["request_id"] = row_of(log["request_id"])
-        done["output_len"] = whole_answer[done["request_id"]]
-        ended = done["request_id"]
-        if index < num_prefill:
-            ended, done["output_len"] = ended[done["output_len"] == 1], np.ones_like(ended)
-        _fill(columns, index, done, times, sent.delivery)
-        columns["status"][ended] = COMPLETED
-        columns["finish"][ended] = to_seconds(times.at(columns["last_step"][ended]) + sent.delivery)
-        _fill(columns, index, aborted, times, sent.delivery)
-        _fill(columns, index, left, times, sent.delivery)
-        if index == num_prefill - 1:
-            columns["prefill_replica"] = columns["replica"].copy()
-    if num_prefill:
-        elsewhere = columns["prefill_replica"] >= 0
-        columns["prefill_replica"] = np.where(elsewhere, columns["prefill_replica"], columns["replica"])
+    for id in first:
+        _enter(columns, id, replicas[id], row_of, whole_answer, sent.delivery, first_only=True)
+    prefill_replica = columns["replica"].copy()
+    for id, replica in enumerate(replicas):
+        if id not in first:
+            _enter(columns, id, replica, row_of, whole_answer, sent.delivery)
+    if first:
+        columns["prefill_replica"] = np.where(prefill_replica >= 0, prefill_replica, columns["replica"])
     was_sent = sent.at >= 0
     return columns | {
         "class_index": workload.class_index,
@@ -147,6 +153,33 @@ def _blank(size: int) -> Columns:
     columns |= {name: np.full(size, np.nan) for name in ("scheduled", "first_token", "finish")}
     columns |= {name: np.zeros(size, dtype=np.int64) for name in ("output_len", "cached_len", "num_preemptions")}
     return columns | {name: np.full(size, -1, dtype=np.int64) for name in ("replica", "first_step", "last_step")}
+
+
+def _enter(  # noqa: PLR0917
+    columns: Columns,
+    id: int,
+    replica: Replica,
+    row_of: RowOf,
+    whole_answer: IntArray,
+    delivery: int,
+    *,
+    first_only: bool = False,
+) -> None:
+    """Enter what one replica knows; with `first_only` all but answers of one token go on elsewhere."""
+    times = TokenTimes(replica.log.step_columns())
+    done, aborted = _columns(replica.log.finishes, FINISH_FIELDS), _columns(replica.log.aborts, PROGRESS_FIELDS)
+    left = _unfinished(replica)
+    for log in (done, aborted, left):
+        log["request_id"] = row_of(log["request_id"])
+    done["output_len"] = whole_answer[done["request_id"]]
+    ended = done["request_id"]
+    if first_only:
+        ended, done["output_len"] = ended[done["output_len"] == 1], np.ones_like(ended)
+    _fill(columns, id, done, times, delivery)
+    columns["status"][ended] = COMPLETED
+    columns["finish"][ended] = to_seconds(times.at(columns["last_step"][ended]) + delivery)
+    _fill(columns, id, aborted, times, delivery)
+    _fill(columns, id, left, times, delivery)
 
 
 def _fill(columns: Columns, replica: int, log: dict[str, IntArray], times: TokenTimes, delivery: int) -> None:
@@ -175,9 +208,7 @@ def _go_on(columns: Columns, replica: int, log: dict[str, IntArray]) -> None:
         columns[name][rows] = log[name][spoke]
 
 
-def transfer_columns(
-    transfers: Any, size: int, row_of: Callable[[IntArray], IntArray] = lambda request_ids: request_ids
-) -> Columns:
+def transfer_columns(transfers: Any, size: int, row_of: RowOf = same) -> Columns:
     """When the KV of each of `size` requests was asked for and was there, and its bytes; nan and 0 where none was."""
     log = _columns(transfers, ("request", "start", "end", "bytes"))
     log["request"] = row_of(log["request"])

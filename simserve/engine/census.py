@@ -4,12 +4,19 @@ from heapq import heappop, heappush
 
 
 class Census:
-    """Counts of `size` replicas, which tell it of their requests. One that ends at tick t counts until t is over."""
+    """Counts of the replicas that have joined, which tell it of their requests, by place. A request that ends at tick t
+    counts until t is over.
+    """
 
-    def __init__(self, size: int) -> None:
-        self._counts = [0] * size
+    def __init__(self) -> None:
+        self._counts: list[int] = []
         self._finishes: list[tuple[int, int]] = []
         """Heap of (tick, place) of requests that still count: replicas know ahead when they finish."""
+
+    def join(self) -> int:
+        """The place of one more replica, which nobody else gets."""
+        self._counts.append(0)
+        return len(self._counts) - 1
 
     def add(self, place: int, count: int) -> None:
         """So many requests more, or fewer, at the replica in this place."""

@@ -28,7 +28,7 @@ class Replica(Server):
     def __init__(self, env: Clock, scheduler: Scheduler, pace: Pace, *, listener: Listener | None = None) -> None:
         super().__init__(env, scheduler)
         self.pace = pace
-        self.keeps_first_tokens = False
+        self._keeps_first_tokens = False
         """Whether someone will ask when the first token of a request was known."""
         self._listener = listener
         self._census: Census | None = None
@@ -69,7 +69,7 @@ class Replica(Server):
     def complete(self, plan: StepPlan, known: int) -> None:
         """The tokens of a step are there, known at tick `known`, now or later."""
         requests = self.scheduler.complete(plan)
-        if self.keeps_first_tokens:
+        if self._keeps_first_tokens:
             for chunk in plan.chunks:
                 if chunk.request.first_step == plan.index:
                     chunk.request.first_token = known
@@ -106,10 +106,9 @@ class Replica(Server):
         """Tell a census of all requests, from now on; before the first one comes."""
         self._census, self._place = census, place
 
-    @property
-    def is_counted(self) -> bool:
-        """Whether somebody counts the requests."""
-        return self._census is not None
+    def keep_first_tokens(self) -> None:
+        """Remember when the first tokens of all requests are known, from now on; before the first request comes."""
+        self._keeps_first_tokens = True
 
     def expect(self, count: int) -> None:
         """So many requests more (or fewer) will be sent here: they count as outstanding already."""
@@ -124,7 +123,7 @@ class Replica(Server):
     def knows_first_token(self, request: Request) -> int | None:
         """When the engine knew the first token of a request, in ticks: now or before; None if it does not know of it.
 
-        `keeps_first_tokens` must be set. To be asked when all that is due at this tick has been decided.
+        Of a replica that keeps first tokens. To be asked when all that is due at this tick has been decided.
         """
         if request.first_step < 0:
             return None

@@ -9,6 +9,7 @@ from simserve.engine.prefix import ENDLESS, Branch, Path
 
 if TYPE_CHECKING:
     from simserve.engine.prefix import Piece, Run
+    from simserve.workload.columns import Arrival
 
 
 class State(IntEnum):
@@ -115,6 +116,10 @@ class Request:
         self.num_preemptions = self.num_cached_tokens = 0
         self.scheduled = self.first_step = self.token_step = self.first_token = -1
 
+    def to_first_token(self) -> Request:
+        """The same request with an answer of one token, as one who only computes prompts gets it."""
+        return Request(self.id, self.arrival, self.num_prompt_tokens, 1, 1, priority=self.priority)
+
     def own_branch(self) -> Branch:
         """The branch of the request's own text; made when first needed, since most texts are never looked for."""
         if self.branch is None:
@@ -124,3 +129,19 @@ class Request:
 
     def __repr__(self) -> str:
         return f"Request({self.id!r}, {State(self.state).name}, {self.num_computed_tokens}/{self.num_tokens})"
+
+
+def request_of(arrival: Arrival, name: int, now: int, max_model_len: int) -> Request | None:
+    """The request of an arrival that reaches the engine at tick `now`, under a name of its own; None if it is refused.
+
+    vLLM's front end refuses a prompt that leaves no room for a token (v1/engine/input_processor.py), and cuts
+    `max_tokens` where the model's length ends the answer.
+    """
+    room = max_model_len - arrival.input_len
+    if room <= 0:
+        return None
+    output_len, max_tokens = arrival.output_len, arrival.max_tokens
+    if max_tokens > room:
+        max_tokens = room
+        output_len = min(output_len, room)
+    return Request(name, now, arrival.input_len, output_len, max_tokens, priority=arrival.priority)

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 
-from simserve.simulation.pooled import PooledSimulation
 from simserve.simulation.replicas import scheduler_config
 from simserve.simulation.simulation import Simulation
 from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
 
-__all__ = ["PooledSimulation", "Simulation", "build_simulation", "scheduler_config", "simulate"]
+__all__ = ["Simulation", "build_simulation", "scheduler_config", "simulate"]
 
 
 def simulate(scenario: Scenario, progress: Callable[[float], None] | None = None) -> Result:
@@ -28,5 +27,4 @@ def build_simulation(scenario: Scenario) -> Simulation:
     Raises:
         ScenarioError: as `simulate`.
     """
-    pools = scenario.cluster.pools
-    return Simulation(scenario) if pools is None else PooledSimulation(scenario, pools)
+    return Simulation(scenario)

@@ -1,16 +1,20 @@
-"""What a run knows of itself beside its records: where it comes from, and what its engines and its door counted."""
+"""What a run knows of itself beside its records: where it comes from, what its engines counted, what its steps were."""
 
 from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
 
 from simserve import __version__
-from simserve.cluster.admission import Refusal
-from simserve.cluster.cluster import Cluster
+from simserve.cluster.pool import Pool
+from simserve.cluster.records import Columns
 from simserve.cost import MemoryLedger, cost_level
 from simserve.engine.counters import total
 from simserve.engine.replica import Replica
 from simserve.simulation.replicas import kv_block_bytes
 from simserve.spec.policies import extensions
 from simserve.spec.scenario import Scenario
+from simserve.spec.ticks import to_seconds
 from simserve.workload.columns import Workload
 
 Counters = dict[str, object]
@@ -33,15 +37,30 @@ def origin(scenario: Scenario, workload: Workload) -> Counters:
 def of_engines(replicas: Sequence[Replica], ledger: MemoryLedger) -> Counters:
     """Sums over the engines, bytes that were swapped (both ways, on one GPU of each replica), and their KV cache."""
     counts: Counters = dict(total(replica.counters() for replica in replicas))
-    swapped = counts.pop("swapped_blocks", None)
-    if isinstance(swapped, int):
-        counts["swapped_bytes"] = swapped * kv_block_bytes(ledger)
+    counts.pop("waited_for_peers", None)  # a part of the step times
+    if "swapped_blocks" in counts:
+        counts["swapped_bytes"] = cast("int", counts.pop("swapped_blocks")) * kv_block_bytes(ledger)
     config = replicas[0].scheduler.config
     return counts | {"num_gpu_blocks": config.num_gpu_blocks, "kv_block_size": config.block_size}
 
 
-def of_the_door(cluster: Cluster) -> Counters:
-    """Attempts that were refused, by reason, where more than the length of a prompt is a reason."""
-    if cluster.rate_limit is None and not cluster.queue_limits:
-        return {}
-    return {"refused": {why.name.lower(): cluster.refusals.count(why) for why in Refusal}}
+def of_steps(pools: Sequence[Pool], steps: Columns) -> Counters:
+    """What the steps of all pools were made of, in seconds; while a GPU waits for its peers its host has time."""
+    breakdown: dict[str, float] = {}
+    extrapolated = 0
+    for pool in pools:
+        rows = np.isin(steps["replica"], list(pool.replicas))
+        own = {name: column[rows] for name, column in steps.items()}
+        extrapolated += pool.cost.extrapolated_steps(own)
+        for group, time in pool.cost.breakdown(own).items():
+            breakdown[group] = breakdown.get(group, 0.0) + time
+    counted = total(replica.counters() for pool in pools for replica in pool.replicas.values())
+    waited = to_seconds(cast("int", counted.get("waited_for_peers", 0)))
+    if waited:
+        breakdown |= {"peers": waited, "host": max(0.0, breakdown.get("host", 0.0) - waited)}
+    return {"step_time_breakdown": breakdown, "extrapolated_steps": extrapolated}
+
+
+def of_pools(pools: Sequence[Pool]) -> Counters:
+    """Each of several pools."""
+    return {"pools": {pool.name: pool.facts() for pool in pools}} if len(pools) > 1 else {}

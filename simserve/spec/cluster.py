@@ -1,11 +1,12 @@
 """The fleet: which GPU, how many replicas, over how many GPUs each is cut, and who sends requests where."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import field_validator
 
 from simserve.spec.experts import ExpertParallelSpec
 from simserve.spec.hardware import GpuSpec
+from simserve.spec.names import RouterName
 from simserve.spec.pools import POOLS, KvLinkSpec, PoolSpec, PoolsSpec
 from simserve.spec.quantities import Dollars, PositiveCount
 from simserve.spec.rate_limit import RateLimitSpec
@@ -29,7 +30,7 @@ class ClusterSpec(Strict):
     """Stages, each of `tensor_parallel` GPUs, that share the layers of a replica among them."""
     expert_parallel: ExpertParallelSpec | None = None
     """How the experts of a mixture are spread; `true` takes the defaults, null cuts each of them over all GPUs."""
-    router: Literal["round_robin", "random", "least_requests"] = "round_robin"
+    router: RouterName = "round_robin"
     api_servers: PositiveCount | None = None
     """Processes before the engines that take requests (`--api-server-count`), busy for `cost.host.front_end_busy` with
     each; null: one for each replica, with pools one for each prefill replica."""

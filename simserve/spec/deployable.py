@@ -157,7 +157,7 @@ def _expert_parallel(model: ModelSpec, cluster: ClusterSpec, experts: ExpertPara
 
 
 def _lockstep(cluster: ClusterSpec, engine: EngineSpec, run: RunSpec) -> Iterator[Problem]:
-    """Replicas that share experts step together (`simserve.engine.lockstep`)."""
+    """Replicas that share experts step together (`simserve.engine.pace.ranks`)."""
     why = "is not modelled with cluster.expert_parallel.data_parallel yet"
     if cluster.pools is not None:
         yield "cluster.pools", f"{why}; leave one of them out"

@@ -20,7 +20,7 @@ class ExpertParallelSpec(Strict):
     data_parallel: PositiveCount = 1
     """Replicas that share the experts, too: each holds its part of them and serves the tokens of all these replicas,
     which are gathered before the experts and scattered behind them (vLLM's `data_parallel_size` beside
-    `enable_expert_parallel`, its default backend). They take every step together: see `simserve.engine.lockstep`."""
+    `enable_expert_parallel`, its default backend). They take every step together: see `simserve.engine.pace.ranks`."""
     imbalance: Annotated[Number, Field(ge=1)] = 1.0
     """Load of the busiest GPU over the mean that the router's preferences cause, beside the chance that is there in any
     batch; 1 is what a perfect balancer reaches."""

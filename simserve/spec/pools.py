@@ -1,16 +1,26 @@
 """Disaggregation: replicas that only compute prompts, replicas that only decode, and the network between them."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from enum import StrEnum
+from typing import Any, ClassVar
 
 from simserve.spec.engine import EngineSpec, fill_engine, whole
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.model import ModelSpec
+from simserve.spec.names import RouterName
 from simserve.spec.quantities import BytesPerSecond, Count, PositiveCount, Seconds
 from simserve.spec.strict import Strict
 
 PREFILL, DECODE = "prefill", "decode"
 POOLS = (PREFILL, DECODE)
+
+
+class Role(StrEnum):
+    """What the replicas of a pool do of an answer: all of it, its first token, or all tokens after that."""
+
+    WHOLE = "whole"
+    PREFILL = PREFILL
+    DECODE = DECODE
 
 
 class PoolSpec(Strict):
@@ -23,7 +33,7 @@ class PoolSpec(Strict):
     """The cluster's where it is left out."""
     pipeline_parallel: PositiveCount | None = None
     """The cluster's where it is left out."""
-    router: Literal["round_robin", "random", "least_requests"] | None = None
+    router: RouterName | None = None
     """The cluster's where it is left out."""
     engine: EngineSpec
     """What differs from the scenario's `engine`."""

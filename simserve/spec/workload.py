@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -20,6 +20,7 @@ from simserve.spec.lengths import (
     NormalLength,
     UniformLength,
 )
+from simserve.spec.names import TraceFormat
 from simserve.spec.quantities import (
     Count,
     Integer,
@@ -69,7 +70,7 @@ class TraceSpec(Strict):
     """Recorded requests to replay."""
 
     file: str
-    format: Literal["azure", "csv", "jsonl", "vllm_bench"]
+    format: TraceFormat
     """`azure`: the Azure LLM traces; `csv`, `jsonl`: our own; `vllm_bench`: detailed result of `vllm bench serve`."""
     limit: PositiveCount | None = None
     """Rows taken."""

@@ -1,7 +1,8 @@
 """The traffic of one run as columns, one row per request: what the simulation takes in."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,20 @@ FloatArray = NDArray[np.float64]
 
 LAST_SECOND: Final = 900_000.0
 """Latest arrival in seconds, a little before the end of the int64 clock."""
+
+
+class Arrival(NamedTuple):
+    """One row of a workload, as the request that reaches a fleet. All fields but `row` are columns of their names: one
+    more column goes to the engine with one more field.
+    """
+
+    row: int
+    input_len: int
+    output_len: int
+    max_tokens: int
+    priority: int
+    prefix_group: int
+    prefix_len: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +70,32 @@ class Workload:
 
     def __len__(self) -> int:
         return len(self.input_len)
+
+    def arrivals(self, rows: IntArray) -> Iterator[Arrival]:
+        """Some rows one by one, in this order."""
+        columns = [getattr(self, name)[rows].tolist() for name in Arrival._fields[1:]]
+        return map(Arrival._make, zip(rows.tolist(), *columns, strict=True))
+
+    @property
+    def shares_text(self) -> bool:
+        """Whether any prompt begins as another one does, or with another one."""
+        return bool(((self.prefix_group >= 0) | (self.parent >= 0)).any())
+
+
+class Rows:
+    """Rows of a workload, one at a time and in any order."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._columns = memory(*(getattr(workload, name) for name in Arrival._fields[1:]))
+
+    def arrival(self, row: int) -> Arrival:
+        """The request of a row."""
+        return Arrival(row, *[column[row] for column in self._columns])
+
+
+def memory(*columns: IntArray) -> list[memoryview]:
+    """Columns as memory views, which give single numbers as Python integers, and fast."""
+    return [np.ascontiguousarray(column).data for column in columns]
 
 
 def clock_ticks(seconds: FloatArray) -> IntArray:

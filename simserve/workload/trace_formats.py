@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.spec.errors import ScenarioError
+from simserve.spec.names import TraceFormat
 from simserve.spec.strict import nearest
 
 INPUT_COLUMNS: Final = ("input_len", "client_input_len")
@@ -111,7 +112,7 @@ def read_vllm_bench(path: Path, rows: Rows) -> Table:
     return Table(columns, [requests[row] for row in order], broken, fields, place="request", own_clock=False)
 
 
-READERS: Final[Mapping[str, Callable[[Path, Rows], Table]]] = {
+READERS: Final[Mapping[TraceFormat, Callable[[Path, Rows], Table]]] = {
     "azure": read_azure,
     "csv": read_csv,
     "jsonl": read_jsonl,

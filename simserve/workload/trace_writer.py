@@ -13,6 +13,7 @@ from typing import TextIO
 import numpy as np
 
 from simserve.spec.errors import ScenarioError
+from simserve.spec.names import TraceFormat
 from simserve.workload.trace_formats import HEADER_FORMAT
 from simserve.workload.traces import FloatArray, Trace, read_trace
 
@@ -22,7 +23,7 @@ Field = float | int | str
 def convert_trace(
     source: Path,
     target: Path,
-    format: str,
+    format: TraceFormat,
     *,
     limit: int | None = None,
     offset: int = 0,

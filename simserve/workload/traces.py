@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.spec.errors import ScenarioError
+from simserve.spec.names import TraceFormat
 from simserve.workload.lengths import LONGEST
 from simserve.workload.trace_formats import READERS, Column, Table, to_floats
 
@@ -60,7 +61,7 @@ class Trace:
 
 def read_trace(
     path: Path,
-    format: str = "csv",
+    format: TraceFormat = "csv",
     *,
     limit: int | None = None,
     offset: int = 0,
@@ -76,7 +77,7 @@ def read_trace(
     server adds to every prompt that the client counted (chat template, BOS token), None where that is not known.
 
     Raises:
-        ScenarioError: no such file or format, no rows, a bad row and not `skip_bad_rows`, or `chat_template_tokens` for
+        ScenarioError: no such file, no rows, a bad row and not `skip_bad_rows`, or `chat_template_tokens` for
             prompts that the server counted.
     """
     table = READERS[format](path, slice(offset, None if limit is None else offset + limit))
