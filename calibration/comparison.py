@@ -149,7 +149,8 @@ def save(comparisons: Sequence[Comparison], folder: Path, force: bool) -> None:
     Raises:
         FileExistsError: a run is there, and `force` is not set.
     """
-    from simserve.report.run_folder import check_free, write_run
+    from simserve.report.run_folder import check_free
+    from simserve.report.write_run import write_run
 
     sides = [(each, side) for each in comparisons for side in ("real", "simulated")]
     places = [folder / f"load-{each.load:g}" / side for each, side in sides]

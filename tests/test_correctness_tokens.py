@@ -16,9 +16,10 @@ from simserve.cli import app
 from simserve.report.counted import counted_by
 from simserve.report.metrics import ttft
 from simserve.report.question import question_facts
-from simserve.report.run_folder import read_run, write_run
+from simserve.report.run_folder import read_run
 from simserve.report.summary import summarize
 from simserve.report.table import benchmark_table
+from simserve.report.write_run import write_run
 from simserve.simulation import simulate
 from simserve.spec.errors import ScenarioError
 from simserve.spec.result import Result

@@ -11,9 +11,10 @@ from scenario_text import scenario
 
 from simserve.report.explain import explanations
 from simserve.report.html import report_figures, report_page, write_report
-from simserve.report.run_folder import read_run, write_run
+from simserve.report.run_folder import read_run
 from simserve.report.summary import summarize
 from simserve.report.text import count, limit_ms, ms, number, percent
+from simserve.report.write_run import write_run
 from simserve.spec.result import Result
 
 CLASSES = "workload.classes=[{name: chat, share: 0.5}, {name: <b>atch, share: 0.5}]"

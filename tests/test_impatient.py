@@ -21,9 +21,10 @@ from test_skipping import assert_same, both_ways
 
 from simserve.cluster.admission import TokenBucket
 from simserve.report.explain import explanations
-from simserve.report.run_folder import read_run, write_run
+from simserve.report.run_folder import read_run
 from simserve.report.summary import summarize
 from simserve.report.table import benchmark_table
+from simserve.report.write_run import write_run
 from simserve.simulation import simulate
 from simserve.spec.errors import ScenarioError
 from simserve.spec.load import parse_scenario

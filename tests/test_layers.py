@@ -30,8 +30,6 @@ MAY_IMPORT = {
 HEAVY = {"pandas", "matplotlib", "pyarrow", "rich", "dask"}
 NEVER = {"torch", "triton", "transformers", "vllm", "calibration"}
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-STILL_CIRCULAR = {"engine", "report", "spec"}
-"""Folders in which some files import each other in a circle, be it for their types alone."""
 
 
 def part_of(path: Path) -> str:
@@ -106,9 +104,7 @@ def test_imports_point_one_way(path: Path) -> None:
     assert imported - {part} <= MAY_IMPORT[part]
 
 
-@pytest.mark.parametrize(
-    "folder", sorted({part_of(path) for path in SOURCES if path.parent != PACKAGE} - STILL_CIRCULAR)
-)
+@pytest.mark.parametrize("folder", sorted({part_of(path) for path in SOURCES if path.parent != PACKAGE}))
 def test_imports_inside_a_folder_make_no_circle(folder: str) -> None:
     graph = {
         name: {other for other in loaded_by(path) if part_of(MODULES[other]) == folder}

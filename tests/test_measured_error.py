@@ -8,9 +8,10 @@ from measured_rows import CLOSED_LOOP, OPEN_LOOP, write_rows
 from typer.testing import CliRunner
 
 from simserve.cli import app
-from simserve.report.run_folder import read_run, write_run
+from simserve.report.run_folder import read_run
 from simserve.report.summary import summarize
 from simserve.report.trust import trust_line
+from simserve.report.write_run import write_run
 from simserve.simulation import simulate
 from simserve.spec import measured_error as module
 from simserve.spec import resources

@@ -12,10 +12,10 @@ from simserve.report.html import report_page
 from simserve.report.metric import RequestMetric
 from simserve.report.metrics import METRICS, metrics_in, metrics_of
 from simserve.report.plots import latency_cdf_plot
-from simserve.report.run_folder import write_run
 from simserve.report.summary import summarize
 from simserve.report.table import benchmark_table
 from simserve.report.unit import Unit
+from simserve.report.write_run import write_run
 from simserve.spec.result import Result
 from simserve.spec.slo import SloSpec
 

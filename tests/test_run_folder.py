@@ -13,9 +13,10 @@ import pytest
 from made_result import SECOND, Toy, poisson, with_status
 from scenario_text import scenario
 
-from simserve.report import records, run_folder
-from simserve.report.run_folder import check_free, read_run, write_run
+from simserve.report import records
+from simserve.report.run_folder import check_free, read_run
 from simserve.report.summary import summarize
+from simserve.report.write_run import write_run
 from simserve.spec.errors import ScenarioError
 from simserve.spec.result import Result
 
@@ -158,7 +159,7 @@ def test_a_failure_leaves_nothing_half_there(
         if path.name == name:
             raise error
 
-    monkeypatch.setattr(run_folder, "write_parquet", failing)
+    monkeypatch.setattr("simserve.report.write_run.write_parquet", failing)
     with pytest.raises(type(error)):
         write_run(result, tmp_path / "new")
     with pytest.raises(type(error)):

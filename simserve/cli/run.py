@@ -29,9 +29,10 @@ def run(
         fail("--report and --csv need a folder: add -o DIR")
     spec = load(scenario, overrides)
 
-    from simserve.report.run_folder import check_free, write_run
+    from simserve.report.run_folder import check_free
     from simserve.report.summary import summarize
     from simserve.report.table import benchmark_table
+    from simserve.report.write_run import write_run
     from simserve.simulation import simulate
 
     if fail_on_slo and spec.slo is None:

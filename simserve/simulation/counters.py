@@ -12,7 +12,6 @@ from simserve.cost import MemoryLedger, cost_level
 from simserve.engine.counters import total
 from simserve.engine.replica import Replica
 from simserve.simulation.replicas import kv_block_bytes
-from simserve.spec.policies import extensions
 from simserve.spec.scenario import Scenario
 from simserve.spec.ticks import to_seconds
 from simserve.workload.columns import Workload
@@ -27,7 +26,7 @@ def origin(scenario: Scenario, workload: Workload) -> Counters:
         "seed": scenario.seed,
         "profile_hash": scenario.cluster.gpu.profile_hash,
         "cost_level": cost_level(scenario),
-        "extensions": extensions(scenario.engine),
+        "extensions": scenario.engine.extensions,
         "skipped_rows": workload.skipped_rows,
         "input_tokens_counted_by": workload.input_counted_by,
         "shortened_sessions": workload.shortened_sessions,

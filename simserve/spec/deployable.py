@@ -9,10 +9,10 @@ from simserve.spec.cluster import ClusterSpec
 from simserve.spec.engine import EngineSpec
 from simserve.spec.experts import ExpertParallelSpec
 from simserve.spec.model import ModelSpec
-from simserve.spec.policies import policy_problems
+from simserve.spec.policy_problems import policy_problems
 from simserve.spec.pools import POOLS
 from simserve.spec.run import CostSpec, RunSpec
-from simserve.spec.speculative import speculative_problems
+from simserve.spec.speculative_problems import speculative_problems
 
 Problem = tuple[str, str]
 """Key path and what is wrong there, with the remedy."""

@@ -88,6 +88,18 @@ class EngineSpec(Strict):
     """CPU memory of one GPU for those who are swapped out."""
     speculative: SpeculativeSpec | None = None
 
+    @property
+    def extensions(self) -> list[str]:
+        """What the engine has and vLLM has not, in words."""
+        asked = {
+            "static batching": self.scheduler == "static",
+            "prefill-first scheduling": self.scheduler == "prefill_first",
+            "no KV cache": self.kv_allocation == "none",
+            "contiguous KV allocation": self.kv_allocation == "contiguous",
+            "preemption by swapping": self.preemption == "swap",
+        }
+        return [name for name, is_on in asked.items() if is_on]
+
     @model_validator(mode="after")
     def _passes_need_a_compiler(self) -> Self:
         if self.enforce_eager and (self.pass_config.fuse_allreduce_rms or self.pass_config.fuse_attn_quant):

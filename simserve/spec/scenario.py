@@ -1,20 +1,24 @@
 """The whole question: one model, one workload, one fleet, one engine, with every default resolved."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import yaml
-from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from simserve.spec.catalogue import resolve_gpu, resolve_model
 from simserve.spec.cluster import ClusterSpec
+from simserve.spec.complaints import describe
+from simserve.spec.data_files import with_absolute_files
 from simserve.spec.deployable import problems
-from simserve.spec.document import Document
+from simserve.spec.document import Document, parse_document
 from simserve.spec.engine import EngineSpec, fill_engine
 from simserve.spec.errors import ScenarioError
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.model import ModelSpec
+from simserve.spec.overlay import apply_override
 from simserve.spec.pools import fill_pools, hand_down_engine
 from simserve.spec.quantities import Count
 from simserve.spec.run import CostSpec, RunSpec
@@ -108,10 +112,25 @@ class Scenario(Strict):
         engine = getattr(self.cluster.pools, name).engine
         return self.model_copy(update={"cluster": self.cluster.of_pool(name), "engine": engine})
 
-    def remember(self, document: Document) -> None:
-        """Keep the data as written, so that `with_overrides` can resolve the defaults anew."""
-        assert self.__pydantic_private__ is not None
-        self.__pydantic_private__["_document"] = document
+    @classmethod
+    def of(cls, document: Document, overrides: Sequence[str] = ()) -> "Scenario":
+        """Scenario of merged data with `a.b.c=value` applied; it keeps them as written, so that later overrides resolve
+        the defaults anew.
+
+        Raises:
+            ScenarioError: an override is malformed, or the result is not a valid scenario; one line per problem.
+        """
+        for override in overrides:
+            document = apply_override(document, override)
+        if overrides:
+            document = with_absolute_files(document, Path.cwd())
+        try:
+            scenario = cls.model_validate(document.data)
+        except ValidationError as error:
+            raise ScenarioError(describe(error, document)) from None
+        assert scenario.__pydantic_private__ is not None
+        scenario.__pydantic_private__["_document"] = document
+        return scenario
 
     def with_overrides(self, overrides: Sequence[str]) -> "Scenario":
         """This scenario with `a.b.c=value` applied to what was written; defaults follow: another GPU brings its own.
@@ -119,11 +138,10 @@ class Scenario(Strict):
         Raises:
             ScenarioError: an override is malformed, or the result is not a valid scenario.
         """
-        from simserve.spec.load import build_scenario, parse_scenario
-
-        if self._document is None:
-            return parse_scenario(self.to_yaml(), overrides)
-        return build_scenario(self._document, overrides)
+        document = self._document
+        if document is None:
+            document = with_absolute_files(parse_document(self.to_yaml(), "<text>"), Path.cwd())
+        return Scenario.of(document, overrides)
 
     def to_yaml(self) -> str:
         """Every value spelled out, no file needed beside those of data; loads again to an equal scenario."""

@@ -15,7 +15,6 @@ from simserve.spec import resources
 from simserve.spec.catalogue import find_model
 from simserve.spec.document import Document, Place
 from simserve.spec.engine import capture_sizes
-from simserve.spec.load import build_scenario
 from simserve.spec.scenario import Scenario
 from simserve.validation.engine_versions import Stack, family, gpu_of, penalizes, samples_top_p, stack_of
 from simserve.validation.measured import MeasuredRun
@@ -96,7 +95,7 @@ def scenario_of_row(run: MeasuredRun, seed: int = 0, host: Mapping[str, float] |
         data["cost"]["sampling"] = "top_p"
     if penalizes(run.text("source"), data["model"]["config"], run.text("model")):
         data["cost"]["penalties"] = True
-    scenario = build_scenario(Document(data, {(): Place(f"row {run.name}")}))
+    scenario = Scenario.of(Document(data, {(): Place(f"row {run.name}")}))
     hits = "shared_prefix" in workload and scenario.engine.enable_prefix_caching
     return RowScenario(quoted, scenario, tuple(assumed), hits, warmup, recording)
 
