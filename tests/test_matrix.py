@@ -53,6 +53,7 @@ MECHANISMS = {
     "prefill first": ("engine.scheduler=prefill_first",),
     "static batches": ("engine.scheduler=static",),
     "contiguous KV": ("engine.kv_allocation=contiguous",),
+    "no KV cache": ("engine.kv_allocation=none",),
     "spread experts": ("cluster.expert_parallel=true",),
     "shared experts": ("cluster.tensor_parallel=1", "cluster.expert_parallel={data_parallel: 2}"),
     "host sync": ("engine.host_sync=layer", "engine.async_scheduling=false", "engine.enforce_eager=true"),
@@ -69,6 +70,10 @@ REFUSED = {
     "contiguous KV": {"n-grams", "mtp", "pools"},
     "host sync": {"n-grams", "mtp", "stages", "piecewise graphs", "fused kernels"},
     "shared experts": {"n-grams", "mtp", "swap", "stages", "pools", "prefill first", "static batches", "host sync"},
+    "no KV cache": {
+        *("n-grams", "mtp", "swap", "stages", "pools", "prefill first", "static batches", "priorities"),
+        *("small chunks", "shared experts"),
+    },
     "queue limit": {"pools"},
     "no graphs": {"piecewise graphs", "fused kernels"},
     "chats": {"closed loop"},
@@ -81,7 +86,8 @@ def is_refused(one: str, other: str) -> bool:
     return other in REFUSED.get(one, ()) or one in REFUSED.get(other, ())
 
 
-PAIRS = list(combinations(MECHANISMS, 2))
+PAIRS = [pair for pair in combinations(MECHANISMS, 2) if set(pair) != {"contiguous KV", "no KV cache"}]
+"""But for two values of one key."""
 
 
 def asked(*names: str) -> Scenario:
