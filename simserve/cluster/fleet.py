@@ -142,7 +142,8 @@ class Fleet:
         replica.receive(request)
         if self._limits:
             self._limits[id].entered(request)
-        self._remember(int(request.id), replica, request)
+        if self._placed is not None:
+            self._placed[int(request.id)] = replica, request
         return True
 
     def _remember(self, name: int, replica: Replica, request: Request) -> None:

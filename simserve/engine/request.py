@@ -137,11 +137,11 @@ def request_of(arrival: Arrival, name: int, now: int, max_model_len: int) -> Req
     vLLM's front end refuses a prompt that leaves no room for a token (v1/engine/input_processor.py), and cuts
     `max_tokens` where the model's length ends the answer.
     """
-    room = max_model_len - arrival.input_len
+    _, input_len, output_len, max_tokens, priority, _, _ = arrival
+    room = max_model_len - input_len
     if room <= 0:
         return None
-    output_len, max_tokens = arrival.output_len, arrival.max_tokens
     if max_tokens > room:
         max_tokens = room
         output_len = min(output_len, room)
-    return Request(name, now, arrival.input_len, output_len, max_tokens, priority=arrival.priority)
+    return Request(name, now, input_len, output_len, max_tokens, priority)

@@ -48,8 +48,7 @@ def of_steps(pools: Sequence[Pool], steps: Columns) -> Counters:
     breakdown: dict[str, float] = {}
     extrapolated = 0
     for pool in pools:
-        rows = np.isin(steps["replica"], list(pool.replicas))
-        own = {name: column[rows] for name, column in steps.items()}
+        own = steps if len(pools) == 1 else _steps_of(pool, steps)
         extrapolated += pool.cost.extrapolated_steps(own)
         for group, time in pool.cost.breakdown(own).items():
             breakdown[group] = breakdown.get(group, 0.0) + time
@@ -58,6 +57,11 @@ def of_steps(pools: Sequence[Pool], steps: Columns) -> Counters:
     if waited:
         breakdown |= {"peers": waited, "host": max(0.0, breakdown.get("host", 0.0) - waited)}
     return {"step_time_breakdown": breakdown, "extrapolated_steps": extrapolated}
+
+
+def _steps_of(pool: Pool, steps: Columns) -> Columns:
+    rows = np.isin(steps["replica"], list(pool.replicas))
+    return {name: column[rows] for name, column in steps.items()}
 
 
 def of_pools(pools: Sequence[Pool]) -> Counters:
