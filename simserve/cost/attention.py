@@ -281,7 +281,8 @@ class AttentionTime(LayerTime):
         """
         if not self._verifies_apart(batch):
             return self.mixed(batch.prompts, batch.num_verified, batch.context)
-        return self.prefill(batch.prompts) + self._verification(batch)
+        prefill = self.prefill(batch.prompts) if batch.prompts else 0
+        return prefill + self._verification(batch)
 
     def verified_kernels(self, batch: Batch) -> list[Kernel]:
         """The same as kernels."""

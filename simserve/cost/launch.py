@@ -148,9 +148,23 @@ def totals_of_one(totals: LaunchTotals[IntArray], index: int, least: Sequence[in
 def ticks_of(line: Line[int], attention: Sequence[int]) -> int:
     """Ticks of a line, given those of the attention of one layer of each kind."""
     ticks, layers = line
-    for count, one_layer in zip(layers, attention, strict=True):
-        ticks += count * one_layer
+    for kind, one_layer in enumerate(attention):
+        ticks += layers[kind] * one_layer
     return ticks
+
+
+def work_and_end(work: Line[int], lines: Sequence[Line[int]], attention: Sequence[int]) -> tuple[int, int]:
+    """GPU ticks of a stretch, and its end by the last of its lines; `attention` as in `ticks_of`."""
+    gpu, layers = work
+    for kind, one_layer in enumerate(attention):
+        gpu += layers[kind] * one_layer
+    last = 0
+    for end, layers in lines:
+        for kind, one_layer in enumerate(attention):
+            end += layers[kind] * one_layer  # noqa: PLW2901
+        if end > last:  # noqa: PLR1730 (max() takes three times as long)
+            last = end
+    return gpu, last
 
 
 def _with(work: Line[IntArray], launch: Launch) -> Line[IntArray]:

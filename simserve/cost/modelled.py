@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from operator import mul
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,16 @@ from simserve.cost.curve import IntArray
 from simserve.cost.extrapolation import extrapolated_steps
 from simserve.cost.forward import Forward
 from simserve.cost.kernels import Batch, StepLaunch, launches_of_step
-from simserve.cost.launch import GraphMode, GraphPolicy, Launch, LaunchTotals, Line, launch_totals, totals_of_one
+from simserve.cost.launch import (
+    GraphMode,
+    GraphPolicy,
+    Launch,
+    LaunchTotals,
+    Line,
+    launch_totals,
+    totals_of_one,
+    work_and_end,
+)
 from simserve.cost.layer_time import LayerTime
 from simserve.cost.pieces import along, common_pieces, upper_envelope
 from simserve.cost.step import DecodeCost, Piece, StepTime
@@ -54,10 +62,7 @@ class TotalsTable:
         return totals_of_one(block, index, self._least)
 
 
-FlatLine = tuple[int, ...]
-"""The base of a `Line`, then its layers of each kind."""
-
-MixedBody = tuple[int, FlatLine, tuple[FlatLine, ...], int]
+MixedBody = tuple[int, Line[int], tuple[Line[int], ...], int]
 """CPU ticks of a step with chunks up to its head, its GPU work, the lines of its end, and the size of its graph."""
 
 
@@ -111,16 +116,15 @@ class ModelledStepCost:
         only = self._only
         if only is not None:  # nearly every model: no loop over kinds
             attention = only.mixed(chunks, num_decodes, context)
-            base, layers = work
-            gpu = base + layers * attention
-            for base, layers in lines:
+            gpu = work[0] + work[1][0] * attention
+            for base, (layers,) in lines:
                 line = base + layers * attention + head_gpu
                 if line > end:  # noqa: PLR1730 (max() takes three times as long)
                     end = line
         else:
-            of_each = [1, *[time.mixed(chunks, num_decodes, context) for time in self._times]]
-            gpu = sum(map(mul, work, of_each))
-            end = max(end, *[sum(map(mul, line, of_each)) + head_gpu for line in lines])
+            of_each = [time.mixed(chunks, num_decodes, context) for time in self._times]
+            gpu, last = work_and_end(work, lines, of_each)
+            end = max(end, last + head_gpu)
         sequences = self._per_sequence * (num_decodes + len(chunks))
         return sequences + cpu + head_cpu, gpu + head_gpu, sequences + end, padded
 
@@ -153,9 +157,8 @@ class ModelledStepCost:
         return self._bodies[mode][rows], 0 if mode is GraphMode.NONE else rows
 
     def _compile_mixed(self, tokens: int) -> MixedBody:
-        (cpu, gpu, lines), padded = self._body(tokens, decode_only=False)
-        body = cpu, _flat(gpu), tuple([_flat(line) for line in lines]), padded
-        self._mixed[tokens] = body
+        totals, padded = self._body(tokens, decode_only=False)
+        self._mixed[tokens] = body = *totals, padded
         return body
 
     def _compile_head(self, rows: int) -> tuple[int, int, int]:
@@ -181,7 +184,3 @@ class ModelledStepCost:
             pieces += [Piece(stop, base, slope, *end) for stop, end in upper_envelope(ends, start, until)]
             start = until + 1
         return DecodeCost(sequences + cpu + head_cpu, padded > 0, padded, tuple(pieces))
-
-
-def _flat(line: Line[int]) -> FlatLine:
-    return line.base, *line.layers

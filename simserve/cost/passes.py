@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from simserve.cost.curve import IntArray
 from simserve.cost.forward import Forward
-from simserve.cost.launch import GraphMode, LaunchTotals, launch_totals, ticks_of
+from simserve.cost.launch import GraphMode, LaunchTotals, launch_totals, work_and_end
 from simserve.cost.layer_time import LayerTime
 from simserve.cost.modelled import TotalsTable
 from simserve.cost.operators import Kernel
@@ -66,11 +66,9 @@ class PassCost:
         """A pass over `rows` rows in a graph mode, `sampled` of them through lm_head; `attention`: ticks of a layer of
         each kind.
         """
-        cpu, gpu, lines = self._body(mode, rows)
-        end = cpu
-        for line in lines:
-            end = max(end, ticks_of(line, attention))
-        body = PassTime(cpu, ticks_of(gpu, attention), end)
+        cpu, work, lines = self._body(mode, rows)
+        gpu, last = work_and_end(work, lines, attention)
+        body = PassTime(cpu, gpu, max(cpu, last))
         head = self._head(sampled)
         if self._whole_graphs and mode is GraphMode.FULL:
             return PassTime(body.cpu, body.gpu + head.gpu, body.end + head.gpu)

@@ -24,7 +24,7 @@ class BatchAttention:
 
     def decodes(self, num_decodes: int, context: int) -> tuple[int, ...]:
         """The same over requests with one query each."""
-        return tuple([time.decode(num_decodes, context) for time in self._times])
+        return tuple([time.mixed((), num_decodes, context) for time in self._times])
 
     def all_layers(self, attention: tuple[int, ...]) -> int:
         """Ticks of all layers, from those of one of each kind."""
