@@ -1,6 +1,7 @@
 """Operators one by one: what they move and compute, what binds them, and the curves their times are read from."""
 
 import dataclasses
+from operator import mul
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from simserve.cost.build import build_forward
 from simserve.cost.collectives import CollectiveTime, all_gather, all_reduce
 from simserve.cost.curve import FloatArray, mfu_curve
 from simserve.cost.device import Device
-from simserve.cost.launch import GraphMode, Launch, graph_policy, launch_totals, totals_of_one
+from simserve.cost.launch import GraphMode, Launch, graph_policy, launch_totals, ticks_of, totals_of_one
 from simserve.cost.operators import Elementwise, ExpertLinear, Linear, Routing, kernel_over, whole_tiles
 from simserve.cost.shape import LogitWork, forward_shape
 from simserve.cost.sharding import Sharding, sharding
@@ -218,11 +219,11 @@ def test_prefill_attention_sees_its_history() -> None:
 def test_short_chunks_wait_for_their_history_together() -> None:
     """Eight short chunks side by side take less than one after the other, and no less than the longest alone."""
     forward = build_forward(find_model("llama-3.1-8b"), find_gpu("h100-sxm-80gb"), 1)
-    assert forward.full is not None
-    one = forward.full.prefill([(16, 8192)])
-    eight = forward.full.prefill([(16, 8192)] * 8)
+    (time,) = forward.times
+    one = time.prefill([(16, 8192)])
+    eight = time.prefill([(16, 8192)] * 8)
     assert one < eight < 4 * one
-    assert forward.full.prefill([(128, 8192)]) == one
+    assert time.prefill([(128, 8192)]) == one
 
 
 @pytest.mark.parametrize(
@@ -238,8 +239,7 @@ def test_decodes_beside_chunks_take_a_tile_each(gpu: str, chunk: int, times: tup
     """Attention of one layer of Llama-3.1-8B over a chunk and 16 or 64 decodes of 256 or 1,024 tokens, us (vLLM 0.19,
     LLMServingSim's profiler, MIT). One after the other they would take half of it where decodes are many.
     """
-    attention = build_forward(find_model("llama-3.1-8b"), find_gpu(gpu), 1).full
-    assert attention is not None
+    (attention,) = build_forward(find_model("llama-3.1-8b"), find_gpu(gpu), 1).times
     for (decodes, context), measured in zip([(16, 256), (16, 1024), (64, 256), (64, 1024)], times, strict=True):
         ticks = attention.mixed([(chunk, 0)], decodes, decodes * context)
         assert ticks == pytest.approx(to_ticks(1e-6 * measured), rel=0.4)
@@ -252,8 +252,7 @@ def test_each_decode_costs_its_heads_beside_its_context(decodes: int, times: tup
     """Decode attention of one layer of Llama-3.1-8B on RTX 4090 over 16, 256 and 1,024 tokens of context, us (vLLM
     0.19, LLMServingSim's profiler, MIT). Without the heads' own time the first would be a third of it or less.
     """
-    attention = build_forward(find_model("llama-3.1-8b"), find_gpu("rtx-4090-24gb"), 1).full
-    assert attention is not None
+    (attention,) = build_forward(find_model("llama-3.1-8b"), find_gpu("rtx-4090-24gb"), 1).times
     for context, measured in zip((16, 256, 1024), times, strict=True):
         assert attention.decode(decodes, decodes * context) == pytest.approx(to_ticks(1e-6 * measured), rel=0.35)
 
@@ -261,8 +260,7 @@ def test_each_decode_costs_its_heads_beside_its_context(decodes: int, times: tup
 def test_decodes_apart_from_chunks_add_their_time() -> None:
     """Hopper and MLA have a kernel for decodes."""
     for model, gpu in (("llama-3.1-8b", "h100-sxm-80gb"), ("deepseek-v3", "rtx-pro-6000-96gb")):
-        attention = build_forward(find_model(model), find_gpu(gpu), 1).full
-        assert attention is not None
+        (attention,) = build_forward(find_model(model), find_gpu(gpu), 1).times
         assert attention.mixed([(512, 0)], 64, 64_000) == attention.prefill([(512, 0)]) + attention.decode(64, 64_000)
 
 
@@ -271,34 +269,37 @@ def test_decodes_apart_from_chunks_add_their_time() -> None:
         st.tuples(
             st.integers(1, 5),
             st.lists(
-                st.tuples(*[st.integers(0, 40)] * 2, st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=4
+                st.tuples(*[st.integers(0, 40)] * 2, st.tuples(*[st.integers(0, 1)] * 3) | st.just(())),
+                min_size=1,
+                max_size=4,
             ),
         ),
         min_size=1,
         max_size=4,
     ),
-    st.integers(0, 60),
-    st.integers(0, 60),
+    st.tuples(*[st.integers(0, 60)] * 3),
 )
 def test_totals_of_launches_are_those_of_playing_them(
-    groups: list[tuple[int, list[tuple[int, ...]]]], x: int, y: int
+    groups: list[tuple[int, list[tuple[int, int, tuple[int, ...]]]]], attention: tuple[int, ...]
 ) -> None:
     """Max-plus in closed form equals a CPU that launches ahead and a GPU that executes in order."""
     cpu = gpu = end = 0
     for repeat, launches in groups:
-        for ahead, work, full, window in launches * repeat:
+        for ahead, work, layers in launches * repeat:
             cpu += ahead
-            ticks = work + full * x + window * y
+            ticks = work + sum(map(mul, layers, attention))
             gpu += ticks
             end = max(end, cpu) + ticks
     stretch = [
-        (repeat, [Launch("k", ahead, np.array([0, work]), *attention) for ahead, work, *attention in launches])
+        (repeat, [Launch("k", ahead, np.array([0, work]), layers) for ahead, work, layers in launches])
         for repeat, launches in groups
     ]
-    totals = totals_of_one(launch_totals(stretch), 1, least=(min(x, 20), min(y, 20)))
+    of_all = launch_totals(stretch)
+    attention = attention[: len(of_all.gpu.layers)]
+    totals = totals_of_one(of_all, 1, least=[min(each, 20) for each in attention])
     assert totals.cpu == cpu
-    assert totals.gpu + totals.full * x + totals.window * y == gpu
-    assert max(line.base + line.full * x + line.window * y for line in totals.critical) == end
+    assert ticks_of(totals.gpu, attention) == gpu
+    assert max(ticks_of(line, attention) for line in totals.critical) == end
 
 
 def test_graphs_of_a_step_are_those_of_vllm() -> None:
@@ -321,7 +322,7 @@ def test_top_p_sorts_the_logits_of_every_sampled_row() -> None:
     more = set(sorting.shape.head) - set(greedy.shape.head)
     assert [operator.name for operator in more] == ["top_p_sort"]
     rows = np.array([32, 64, 128])
-    ticks = sorting.head(rows).gpu - greedy.head(rows).gpu
+    ticks = sorting.head(rows).gpu.base - greedy.head(rows).gpu.base
     # 200 bytes a logit at 0.8 x 3.35 TB/s are 9.6 us a row, but for the 50 MB that L2 holds.
     assert (ticks[2] - ticks[1]) / 64 / 1e7 == pytest.approx(200 * 128256 / (0.8 * 3.35e6), rel=1e-3)
     assert ticks[0] > 0
@@ -333,6 +334,6 @@ def test_penalties_count_the_tokens_of_every_sampled_row() -> None:
     plain, penalized = (build_forward(model, gpu, 1, sampling=LogitWork(penalizes=each)) for each in (False, True))
     more = set(penalized.shape.head) - set(plain.shape.head)
     assert [operator.name for operator in more] == ["penalties"]
-    ticks = penalized.head(np.array([64, 128])).gpu - plain.head(np.array([64, 128])).gpu
+    ticks = penalized.head(np.array([64, 128])).gpu.base - plain.head(np.array([64, 128])).gpu.base
     bytes_per_logit = to_seconds(int(ticks[1] - ticks[0])) / 64 * 0.8 * 3.35e12 / model.vocab_size
     assert 5 * 8 < bytes_per_logit < 3 * 5 * 8

@@ -106,8 +106,7 @@ def test_a_step_without_chunks_is_the_decode_cost_at_its_context(arguments: Any,
     cost = modelled(*arguments)
     step = cost.decode(decodes).at(context)
     assert cost.step([], decodes, context, decodes) == step
-    time = [each for each in (cost.forward.full, cost.forward.window) if each]
-    assert all(each.decode(decodes, context) >= each.floor for each in time)
+    assert all(each.decode(decodes, context) >= each.floor for each in cost.forward.times)
 
 
 @given(costs, st.integers(1, 600))
@@ -147,7 +146,7 @@ def test_step_time_is_positive_and_monotone(arguments: Any, batch: Any, more: st
         "chunk": ([*chunks, (5, 0)], decodes, context),
     }[more]
     small, large = ask(cost, batch), ask(cost, larger)
-    most = 1.001 if isinstance(cost.forward.full, InModelAttention) else 1.0
+    most = 1.001 if isinstance(cost.forward.times[0], InModelAttention) else 1.0
     assert 0 < small.gpu <= most * large.gpu
     assert 0 < small.cpu <= large.cpu or more == "chunk"
     assert small.latency <= most * large.latency
@@ -416,8 +415,7 @@ def test_breakdown_gives_prompt_attention_what_is_left() -> None:
         "cpu_time": one * 0,
         "replica": one * 0,
     }
-    assert cost.forward.full is not None
-    attention = to_seconds(32 * cost.forward.full.prefill(chunks))
+    attention = to_seconds(32 * cost.forward.times[0].prefill(chunks))
     assert cost.breakdown(log)["attention_prefill"] == pytest.approx(attention)
 
 

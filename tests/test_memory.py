@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simserve.cost.activations import SAMPLER_BYTES, SORTING_SAMPLER_BYTES, activation_bytes
+from simserve.cost.held import WHOLE
+from simserve.cost.kinds.window import HeldWindow
 from simserve.cost.kv_pool import KvGroups
 from simserve.cost.launch import NO_GRAPHS, GraphPolicy, graph_policy
 from simserve.cost.memory import GIB, graph_bytes, memory_ledger, weight_bytes
@@ -284,7 +286,7 @@ def test_window_layers_are_charged_their_window() -> None:
     """
     model = find_model("gpt-oss-120b")
     groups = KvGroups.of(model)
-    assert (groups.layers, groups.full, groups.windows) == (18, 1, 1)
+    assert groups == KvGroups(18, ((WHOLE, 1), (HeldWindow(128), 1)))
     assert 45.32 * GIB / groups.block_bytes(model, 4, 16) == pytest.approx(330018, rel=1e-4)
     assert groups.request_blocks(16384, 16, in_flight=2048) == 1161
     assert round(330018 / 1161, 2) == 284.25
@@ -297,7 +299,7 @@ def test_groups_are_as_long_as_the_rarer_kind_of_layer() -> None:
     """Gemma-3-27B: 52 window and 10 full layers make groups of 10: one full and six window groups."""
     gemma = LLAMA_3_8B.model_copy(update={"num_layers": 62, "num_window_layers": 52, "sliding_window": 1024})
     groups = KvGroups.of(gemma)
-    assert (groups.layers, groups.full, groups.windows) == (10, 1, 6)
+    assert groups == KvGroups(10, ((WHOLE, 1), (HeldWindow(1024), 6)))
 
 
 @pytest.mark.parametrize(

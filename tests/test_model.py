@@ -101,7 +101,7 @@ def test_kv_bytes_per_token(name, kv_bytes):
 def test_window_layers_are_counted_apart():
     model = find_model("gpt-oss-120b")
     assert (model.sliding_window, model.num_window_layers, model.num_full_layers) == (128, 18, 18)
-    assert model.kv_bytes_per_token_full == model.kv_bytes_per_token_window == model.kv_bytes_per_token / 2
+    assert model.attention_layers == {"full": 18, "window": 18}
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,12 @@ from test_speculation import speculating
 
 from simserve.cost import build_step_cost, memory_ledger
 from simserve.cost.build import modelled_step_cost
+from simserve.cost.drafted import Batch
 from simserve.cost.explain import explain_step
 from simserve.cost.launch import GraphMode
 from simserve.cost.passes import PassTime
 from simserve.cost.speculation import SpeculativeCost
-from simserve.cost.verification import Batch, VerificationGraphs
+from simserve.cost.verification import VerificationGraphs
 from simserve.simulation import simulate
 from simserve.spec.ticks import to_seconds
 

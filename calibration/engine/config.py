@@ -88,7 +88,7 @@ def _from_hf(spec: ModelSpec, config: Mapping[str, Any]) -> ModelConfig:
     unlike = {
         "a mixture of experts": spec.is_moe,
         "multi-head latent attention": spec.is_mla,
-        "a sliding window": spec.num_window_layers > 0,
+        "attention to less than all tokens": bool(spec.other_layers),
         "biases in attention": spec.attention_bias or spec.output_bias,
         "norms of queries and keys": spec.qk_norm,
         f"the activation {config.get('hidden_act')}": config.get("hidden_act", "silu") != "silu",

@@ -1,25 +1,24 @@
-"""Attention of one layer: over the prompt chunks of a step, and over its decodes.
+"""Attention of one layer that reads its KV cache: over the prompt chunks of a step, and over its decodes.
 
 Both are integers of ticks. Decode attention is a floor and then a straight line in the tokens of context that it
 reads, which is what lets the engine add up a run of steps in closed form.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from simserve.cost.attention_tables import AttentionHeads, DecodeTable
-from simserve.cost.curve import FloatArray, LogLogCurve, mfu_curve
 from simserve.cost.decode_attention import UNBOUNDED, DecodeTime, FloorAndLine
 from simserve.cost.device import Device
+from simserve.cost.drafted import Batch
+from simserve.cost.layer_time import LayerTime
 from simserve.cost.operators import Kernel
+from simserve.cost.prefill_curves import TILE, PrefillCurves
 from simserve.cost.unevenness import Unevenness
 from simserve.spec.dtypes import bytes_per_element
 from simserve.spec.ticks import TICKS_PER_SECOND, to_ticks
-
-_TILE = 128
-"""Queries that a kernel works on together: a shorter chunk takes the time of so many against its history."""
 
 _BLOCK = 64
 """Queries of one thread block. A card whose every multiprocessor has one is full; while it is not, the longest history
@@ -65,7 +64,8 @@ class Attention(NamedTuple):
     `heads`: query heads; `kv_bytes`: KV cache of one token; `pair_flops`: FLOPs of one (query, key) pair in prefill;
     `decode_flops`: FLOPs of one key in decode (differs from `pair_flops` where MLA works on latents); `history_flops`:
     FLOPs for each earlier token of a chunk (MLA expands its latents again); `window`: tokens it looks back on, None for
-    all. `measured_heads`: its heads as measured tables know them, None where they do not.
+    all. `measured_heads`: its heads as measured tables know them, None where they do not. `kind`: the name of its kind,
+    which the names of its kernels end with.
     """
 
     heads: float
@@ -76,6 +76,7 @@ class Attention(NamedTuple):
     window: int | None
     dtype: str
     measured_heads: AttentionHeads | None = None
+    kind: str = "full"
 
     def pairs(self, new: int, history: int) -> int:
         """(query, key) pairs of a causal chunk of `new` tokens after `history`; at most the window for each query."""
@@ -93,7 +94,7 @@ def layer_of(heads: AttentionHeads) -> Attention:
     return Attention(heads.queries, kv_bytes, flops, flops, 0, None, "bf16", heads)
 
 
-class AttentionTime:
+class AttentionTime(LayerTime):
     """Ticks of one attention layer on a device.
 
     Decode: measured, or the longer of `floor` and the time of its KV heads and bytes, at the share of HBM bandwidth
@@ -119,19 +120,18 @@ class AttentionTime:
         "_read",
         "_short",
         "_step",
+        "_tile",
+        "_verified_pair",
         "_window",
         "_works",
         "attention",
-        "decodes",
-        "floor",
         "memory_bound",
         "table",
-        "uneven",
     )
 
     def __init__(self, attention: Attention, device: Device) -> None:
         peak = device.peak_flops[attention.dtype] / TICKS_PER_SECOND
-        prefill = _PrefillCurves.of(attention, device)
+        prefill = PrefillCurves.of(attention.measured_heads, attention.pair_flops, attention.dtype, device)
         mfu = prefill.mfu
         self.attention = attention
         self.table = _decode_table(attention, device)
@@ -142,8 +142,7 @@ class AttentionTime:
         heads = attention.measured_heads
         per_sequence = to_ticks(device.decode_per_head * heads.keys) if heads else 0
         line = FloorAndLine(to_ticks(device.decode_floor), per_sequence, max(self._read, compute))
-        self.decodes = DecodeTime(self.table or line, attention.window)
-        self.floor = self.decodes.ticks(1, 1)
+        super().__init__(DecodeTime(self.table or line, attention.window))
         lengths = np.arange(1.0, int(mfu.sizes[-1]) + 2)
         self._prefill_floor = to_ticks(prefill.floor)
         self._per_pair: list[float] = [0.0, *(attention.pair_flops / (peak * mfu(lengths))).tolist()]
@@ -151,7 +150,12 @@ class AttentionTime:
         self._beyond = [0, *np.rint(prefill.beyond(lengths) * TICKS_PER_SECOND).astype(int).tolist()]
         self._step: list[int] = np.rint(prefill.step * TICKS_PER_SECOND).astype(int).tolist()
         self._short: list[int] = np.rint(prefill.short * TICKS_PER_SECOND).astype(int).tolist()
-        tile = device.decode_tile if attention.decode_flops == attention.pair_flops else 0
+        self._tile = tile = device.decode_tile if attention.decode_flops == attention.pair_flops else 0
+        self._verified_pair = (
+            attention.decode_flops
+            / (device.peak_flops[attention.dtype] * device.attention_mfu.values[-1])
+            * TICKS_PER_SECOND
+        )
         per_key = attention.pair_flops / (peak * mfu(np.array([float(_DECODE_MFU_AT)])).item())
         self._beside = round(tile * per_key)
         self._empty = to_ticks(_EMPTY_BLOCK * attention.heads)
@@ -159,8 +163,7 @@ class AttentionTime:
         self._group = heads.group if heads else 1.0
         self._kept = round(device.l2_bytes / 2 / (attention.kv_bytes / heads.keys)) if heads else UNBOUNDED
         self._key_alone = round(self._filling * per_key)
-        self.uneven: Unevenness | None = None
-        if tile and heads is not None:
+        if tile and heads is not None and attention.window is None:
             self.uneven = Unevenness.of(_BEHIND * self._key_alone / self._read, _BEHIND * self._filling / tile)
         self._history = attention.history_flops / (peak * mfu.values[-1])
         self._works: dict[tuple[int, int], tuple[int, int, int, int, int]] = {}
@@ -170,6 +173,12 @@ class AttentionTime:
         """Fewest ticks that attention takes in any step."""
         return min(self.floor, self._prefill_floor)
 
+    def measured_context(self, num_decodes: int) -> int | None:
+        """Most tokens of context that so many decodes had in a measurement; a window layer reads no more than that."""
+        if self.table is None or self._window is not None:
+            return None
+        return self.table.measured_context(num_decodes)
+
     def tokens_read(self, num_decodes: int, context: int) -> int:
         """Tokens of KV that decodes read: in a window layer at most the window for each sequence.
 
@@ -177,14 +186,6 @@ class AttentionTime:
         """
         window = self.attention.window
         return context if window is None else min(context, num_decodes * window)
-
-    def decode(self, num_decodes: int, context: int) -> int:
-        """Ticks of attention over decodes that read `context` tokens; 0 without decodes."""
-        return self.mixed((), num_decodes, context)
-
-    def prefill(self, chunks: Sequence[tuple[int, int]]) -> int:
-        """Ticks of attention over prompt chunks (new tokens, history), one kernel for all; 0 without chunks."""
-        return self._over_chunks(chunks)[0]
 
     def mixed(self, chunks: Sequence[tuple[int, int]], num_decodes: int, context: int) -> int:
         """Ticks of attention over chunks and decodes together."""
@@ -199,7 +200,7 @@ class AttentionTime:
             context = num_decodes * window
         compute += self._beside * (context + _START * num_decodes)
         longest_chunk = max([new for new, _ in chunks])
-        compute += num_decodes * self._empty * ((longest_chunk - 1) // _TILE)
+        compute += num_decodes * self._empty * ((longest_chunk - 1) // TILE)
         memory = (read + context + self._read_again(num_decodes, context)) * self._read
         return max(compute, least, decode, memory, context // num_decodes * self._key_alone)
 
@@ -246,7 +247,7 @@ class AttentionTime:
         new, history = chunk
         window, per_pair, last = self._window, self._per_pair, len(self._per_pair) - 1
         seen = history if window is None else min(history, window)
-        idle = max(0, _TILE - new)
+        idle = max(0, TILE - new)
         pairs = self.attention.pairs(new, history) + idle * seen
         compute = int(pairs * per_pair[min(new + idle + seen, last)] + history * self._history)
         if new < len(self._short):
@@ -256,7 +257,7 @@ class AttentionTime:
             self._prefill_floor,
             alone,
             self._least_of(new),
-            int(seen * per_pair[min(_TILE + seen, last)] * self._filling),
+            int(seen * per_pair[min(TILE + seen, last)] * self._filling),
         )
         beyond = self._beyond[min(new + seen, last)]
         if len(self._works) == _MOST_REMEMBERED:
@@ -272,6 +273,44 @@ class AttentionTime:
             return [self._prefill_kernel("attention_mixed", chunks, num_decodes, context)]
         kernels = [self._prefill_kernel("attention_prefill", chunks, 0, 0)] if chunks else []
         return kernels + ([self._decode_kernel(num_decodes, context)] if num_decodes else [])
+
+    def verified(self, batch: Batch) -> int:
+        """Decode attention at its bandwidth, or the FLOPs of all pairs at the rate of long prompts if that takes
+        longer; prompt chunks come on top. Where the device runs several queries of a request as it runs a prompt, each
+        request has the FLOPs of a whole tile, and chunks beside it are one kernel with it.
+        """
+        if not self._verifies_apart(batch):
+            return self.mixed(batch.prompts, batch.num_verified, batch.context)
+        prefill = self.prefill(batch.prompts) if batch.prompts else 0
+        return prefill + self._verification(batch)
+
+    def verified_kernels(self, batch: Batch) -> list[Kernel]:
+        """The same as kernels."""
+        kernels = self.kernels(batch.prompts, batch.num_verified, batch.context)
+        if not self._verifies_apart(batch):
+            return kernels
+        ticks = self._verification(batch)
+        reading = ticks == self.decodes.ticks(batch.num_verified, batch.context)
+        flops = self._pairs(batch) * self.attention.decode_flops
+        bound = kernels[-1].bound if reading else "compute"
+        return [*kernels[:-1], kernels[-1]._replace(ticks=ticks, flops=flops, bound=bound)]
+
+    def _verifies_apart(self, batch: Batch) -> bool:
+        """Whether the verifications are one kernel, which differs from one over decodes."""
+        return batch.longest > 1 and not (self._tile and batch.prompts)
+
+    def _verification(self, batch: Batch) -> int:
+        reading = self.decodes.ticks(batch.num_verified, batch.context)
+        return max(reading, int(self._pairs(batch) * self._verified_pair))
+
+    def _pairs(self, batch: Batch) -> int:
+        """Queries with keys that are multiplied, those of a tile that stand idle included."""
+        pairs, window, tile = batch.pairs, self._window, self._tile
+        if tile:
+            pairs = max(pairs, tile * batch.context)
+        if window is not None:
+            pairs = min(pairs, max(batch.queries, tile * batch.num_verified) * window)
+        return pairs
 
     def _decode_kernel(self, num_decodes: int, context: int) -> Kernel:
         read = self.tokens_read(num_decodes, context)
@@ -300,39 +339,8 @@ class AttentionTime:
         return Kernel(self._name(name), "attention_prefill", read * attention.kv_bytes, flops, ticks, bound)
 
     def _name(self, name: str) -> str:
-        return name if self.attention.window is None else f"{name}_window"
-
-
-class _PrefillCurves(NamedTuple):
-    """Prefill attention against the length of a chunk: share of the peak, seconds of a chunk alone, seconds beyond the
-    sum of a step's chunks.
-    """
-
-    mfu: LogLogCurve
-    alone: Callable[[FloatArray], FloatArray]
-    beyond: Callable[[FloatArray], FloatArray]
-    floor: float
-    short: FloatArray
-    """Seconds that a chunk of 0, 1, 2, ... tokens takes at least beside others."""
-    step: FloatArray
-    """Seconds that all chunks of a step take at least that have 0, 1, 2, ... tokens together."""
-
-    @classmethod
-    def of(cls, attention: Attention, device: Device) -> "_PrefillCurves":
-        """From the table of the device where it has one for this attention, else from its efficiencies."""
-        heads, tables = attention.measured_heads, device.tables
-        table = None if heads is None or tables is None else tables.prefill(heads)
-        if table is None:
-            nothing = np.zeros(2)
-            return cls(device.attention_mfu, np.zeros_like, np.zeros_like, device.prefill_floor, nothing[:0], nothing)
-        kept = table.lengths >= _TILE
-        lengths, seconds = table.lengths[kept], table.more[kept]
-        flops = attention.pair_flops * lengths * (lengths + 1) / 2
-        shares = flops / (device.peak_flops[attention.dtype] * seconds)
-        mfu = mfu_curve({int(length): float(share) for length, share in zip(lengths, shares, strict=True)})
-        short = np.interp(np.arange(_TILE + 1), table.lengths, table.more)
-        step = np.append(0.0, table.step_at(np.arange(1, table.tokens[-1] + 1)))
-        return cls(mfu, table.alone_at, table.beyond_at, float(table.alone[0]), short, step)
+        kind = self.attention.kind
+        return name if kind == "full" else f"{name}_{kind}"
 
 
 def _decode_table(attention: Attention, device: Device) -> DecodeTable | None:

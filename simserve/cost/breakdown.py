@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simserve.cost.attention import AttentionTime
 from simserve.cost.curve import IntArray
 from simserve.cost.forward import Forward
 from simserve.cost.launch import GraphPolicy
+from simserve.cost.layer_time import LayerTime
 from simserve.spec.ticks import to_seconds
 
 _ROWS = 2**17
@@ -38,7 +38,7 @@ def step_time_breakdown(forward: Forward, policy: GraphPolicy, steps: Mapping[st
         busy += busy_time(steps, rows)
     groups = {group: to_seconds(each) for group, each in counts.ticks(policy).items()}
     gpu_time = float(steps["gpu_time"].sum())
-    if forward.full is not None and forward.full.uneven is not None:
+    if forward.uneven is not None:
         groups["attention_decode"] += _lost_to_the_longest(forward, policy, steps)
     groups["attention_prefill"] = max(0.0, gpu_time - sum(groups.values())) if counts.mixed.any() else 0.0
     groups["host"] = max(0.0, busy - gpu_time)
@@ -82,11 +82,8 @@ class _Counts:
         self.mixed = _added(self.mixed, tokens[has_prefill], repeat[has_prefill])
         self._decoding = _added(self._decoding, tokens[~has_prefill], repeat[~has_prefill])
         self._sampled = _added(self._sampled, decodes + has_prefill, repeat)
-        layers = list(self._forward.shape.each_layer())
-        num_window = sum(layer.attention.window is not None for layer in layers)
-        for time, count in ((self._forward.full, len(layers) - num_window), (self._forward.window, num_window)):
-            if time is not None:
-                self._attention += count * _sum_over_steps(time, decodes, context, repeat)
+        for time, count in zip(self._forward.times, self._forward.layers, strict=True):
+            self._attention += count * _sum_over_steps(time, decodes, context, repeat)
 
     def ticks(self, policy: GraphPolicy) -> dict[str, int]:
         """Ticks of each group of operators."""
@@ -110,7 +107,7 @@ def _added(times: IntArray, rows: IntArray, repeat: IntArray) -> IntArray:
     return more
 
 
-def _sum_over_steps(time: AttentionTime, decodes: IntArray, context: IntArray, repeat: IntArray) -> int:
+def _sum_over_steps(time: LayerTime, decodes: IntArray, context: IntArray, repeat: IntArray) -> int:
     """Ticks of one layer's decode attention over all rows: step i of a row reads context + i * decodes tokens."""
     keep = decodes > 0
     decodes, context, repeat = decodes[keep], context[keep], repeat[keep]

@@ -8,6 +8,7 @@ from simserve.cost.drafter import drafter_of, drafter_shape
 from simserve.cost.expert_kernels import chosen_kernel
 from simserve.cost.forward import Forward, LaunchTicks
 from simserve.cost.fusions import fusions_of
+from simserve.cost.kinds.registry import KINDS
 from simserve.cost.launch import graph_policy
 from simserve.cost.linear_backend import BACKENDS
 from simserve.cost.modelled import HostTicks, ModelledStepCost
@@ -216,7 +217,10 @@ def _not_measured(scenario: "Scenario") -> list[str]:
     spec = scenario.engine.speculative
     drafter = None if spec is None else drafter_of(spec, model)
     models = [model] if drafter is None else [model, drafter]
-    return [what for each in models for what in tables.missing(each, ranks, frozenset(gpu.peak_flops))]
+    computes = frozenset(gpu.peak_flops)
+    missing = [what for each in models for what in tables.missing(each, ranks, computes)]
+    kinds = [(KINDS[kind], each) for each in models for kind in each.attention_layers]
+    return [*missing, *(what for kind, each in kinds if (what := kind.unmeasured(each, tables)) is not None)]
 
 
 def _tables(gpu: GpuSpec, kernels: KernelChoice = NEWEST) -> Tables | None:

@@ -29,11 +29,11 @@ def extrapolated_steps(forward: Forward, steps: Mapping[str, NDArray[Any]]) -> i
         return int(repeat.sum())
     most_rows = min((curve.sizes[-1] for curve in curves), default=np.inf)
     beyond = np.where(prefill + decodes > most_rows, repeat, 0)
-    table = forward.full.table if forward.full else None
-    if table is not None:
-        for count in np.unique(decodes[decodes > 0]).tolist():
+    for count in np.unique(decodes[decodes > 0]).tolist():
+        limits = [most for time in forward.times if (most := time.measured_context(count)) is not None]
+        if limits:
             rows = decodes == count
-            inside = (table.measured_context(count) - context[rows]) // count + 1
+            inside = (min(limits) - context[rows]) // count + 1
             beyond[rows] = np.maximum(beyond[rows], repeat[rows] - np.clip(inside, 0, repeat[rows]))
     return int(beyond.sum())
 

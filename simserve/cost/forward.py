@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simserve.cost.attention import AttentionTime
 from simserve.cost.curve import IntArray
 from simserve.cost.device import Device
+from simserve.cost.kinds.registry import KINDS
 from simserve.cost.launch import GraphMode, Launch, LaunchTotals, launch_totals
-from simserve.cost.mixed_attention import attention_time
+from simserve.cost.layer_time import LayerTime
 from simserve.cost.operators import FusedAllReduce, Kernel, Linear, TokenOperator, kernel_over
 from simserve.cost.shape import ForwardShape, Layer
+from simserve.cost.unevenness import Unevenness
 
 Stretch = list[tuple[int, list[Launch]]]
 OperatorTicks = dict[TokenOperator, IntArray]
@@ -42,7 +43,10 @@ class LaunchTicks(NamedTuple):
 
 
 class Forward:
-    """Kernels and launches of one model on one device."""
+    """Kernels and launches of one model on one device.
+
+    `times`: of one layer of each kind of attention that the model has; `layers`: how many layers are of each.
+    """
 
     def __init__(self, shape: ForwardShape, device: Device, launch: LaunchTicks) -> None:
         self.shape = shape
@@ -50,21 +54,24 @@ class Forward:
         self.launch = launch
         self.operators = shape.body()
         self._kernels: dict[tuple[TokenOperator, int], Kernel] = {}
-        full, window = shape.full_attention, shape.window_attention
-        self.full = attention_time(full, device) if full else None
-        self.window = attention_time(window, device) if window else None
+        attentions = shape.attentions()
+        self._place = {work: place for place, work in enumerate(attentions)}
+        self.times = tuple([KINDS[work.kind].time(work, device) for work in attentions])
+        self.layers = tuple(attentions.values())
 
-    def attention_time(self, layer: Layer) -> AttentionTime:
+    def attention_time(self, layer: Layer) -> LayerTime:
         """The attention of a layer on this device."""
-        time = self.full if layer.attention.window is None else self.window
-        assert time is not None
-        return time
+        return self.times[self._place[layer.attention]]
 
     @property
-    def shortest_attention(self) -> tuple[int, int]:
-        """Least ticks of the attention of a full and of a window layer in any step; 0 for a kind that is not there."""
-        full, window = (0 if time is None else time.least for time in (self.full, self.window))
-        return full, window
+    def shortest_attention(self) -> tuple[int, ...]:
+        """Least ticks of the attention of one layer of each kind in any step."""
+        return tuple([time.least for time in self.times])
+
+    @property
+    def uneven(self) -> Unevenness | None:
+        """What decodes of unequal context take beyond equal ones, by the first kind of layer that minds it."""
+        return next((time.uneven for time in self.times if time.uneven is not None), None)
 
     def kernels(self, operators: Sequence[TokenOperator], rows: int) -> list[Kernel]:
         """Kernels of some operators over `rows` rows."""
@@ -99,10 +106,8 @@ class Forward:
             return self._eager(ticks)
         if mode is GraphMode.PIECEWISE:
             return self._pieces(ticks)
-        layers = list(self.shape.each_layer())
-        window = sum(layer.attention.window is not None for layer in layers)
         gpu = np.sum([times * ticks[operator] for operator, times in self.operators.items()], axis=0)
-        return [(1, [Launch("graph", self.launch.graph, gpu, len(layers) - window, window)])]
+        return [(1, [Launch("graph", self.launch.graph, gpu, self.layers)])]
 
     def _ticks(self, operators: Iterable[TokenOperator], rows: IntArray) -> OperatorTicks:
         exact = rows.astype(np.float64)
@@ -147,5 +152,6 @@ class Forward:
 
     def _attention(self, layer: Layer) -> Launch:
         """One launch covers the attention over chunks and over decodes: engines pass both in one call."""
-        is_full = layer.attention.window is None
-        return Launch("attention", self.launch.python, full=int(is_full), window=int(not is_full))
+        place = self._place[layer.attention]
+        one_of_its_kind = tuple([int(kind == place) for kind in range(len(self.times))])
+        return Launch("attention", self.launch.python, layers=one_of_its_kind)

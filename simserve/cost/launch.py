@@ -2,12 +2,13 @@
 
 The CPU launches ahead of the GPU. A kernel starts when its launch is done and its predecessor has ended, so that a
 step ends at the maximum, over its launches, of the launch's end plus all GPU work from there on (max-plus). Every such
-term is linear in the time of one attention kernel, which is all that changes while a batch decodes.
+term is linear in the times of the attention of one layer of each kind, which is all that changes while a batch decodes.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
+from operator import add
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -72,23 +73,21 @@ Ticks = TypeVar("Ticks", int, IntArray)
 class Launch(NamedTuple):
     """One launch: CPU ticks, and GPU ticks of the kernels it starts, for each of many row counts.
 
-    The GPU ticks are `gpu`, plus `full` times the attention of a full layer, plus `window` times that of a window
-    layer, both known only with the batch.
+    The GPU ticks are `gpu`, plus the attention of some `layers` of each kind, which is known only with the batch; of
+    none where that is empty.
     """
 
     name: str
     cpu: int
     gpu: IntArray = _NO_TICKS
-    full: int = 0
-    window: int = 0
+    layers: tuple[int, ...] = ()
 
 
 class Line(NamedTuple, Generic[Ticks]):
-    """`base + full * x + window * y` ticks, x and y the attention of one full and of one window layer."""
+    """`base` ticks plus the attention of so many `layers` of each kind."""
 
     base: Ticks
-    full: int
-    window: int
+    layers: tuple[int, ...]
 
 
 class LaunchTotals(NamedTuple, Generic[Ticks]):
@@ -98,9 +97,7 @@ class LaunchTotals(NamedTuple, Generic[Ticks]):
     """
 
     cpu: int
-    gpu: Ticks
-    full: int
-    window: int
+    gpu: Line[Ticks]
     critical: tuple[Line[Ticks], ...]
 
 
@@ -111,58 +108,80 @@ def launch_totals(stretch: Iterable[tuple[int, Sequence[Launch]]]) -> LaunchTota
     the first or the last one. Of terms with the same attention only the latest counts.
     """
     groups = [(repeat, launches) for repeat, launches in stretch if repeat and launches]
-    after = gpu_work(())
-    latest: dict[tuple[int, int], IntArray] = {}
+    num_kinds = max([len(launch.layers) for _, launches in groups for launch in launches], default=0)
+    after = nothing = Line(_NO_TICKS, (0,) * num_kinds)
+    latest: dict[tuple[int, ...], IntArray] = {}
     cpu_total = sum(repeat * sum(launch.cpu for launch in launches) for repeat, launches in groups)
     before = cpu_total
     for repeat, launches in reversed(groups):
         cpu = sum(launch.cpu for launch in launches)
-        once = gpu_work(launches)
+        once = nothing
+        for launch in launches:
+            once = _with(once, launch)
         before -= repeat * cpu
         for turn in {0, repeat - 1}:
-            for base, full, window in _terms(launches, before + turn * cpu, _add(after, once, repeat - 1 - turn)):
-                latest[full, window] = np.maximum(base, latest.get((full, window), base))
+            for base, layers in _terms(launches, before + turn * cpu, _add(after, once, repeat - 1 - turn)):
+                latest[layers] = np.maximum(base, latest.get(layers, base))
         after = _add(after, once, repeat)
-    lines = (Line(latest[attention], *attention) for attention in sorted(latest, reverse=True))
-    return LaunchTotals(cpu_total, *after, critical=tuple(lines))
+    lines = (Line(latest[layers], layers) for layers in sorted(latest, reverse=True))
+    return LaunchTotals(cpu_total, after, critical=tuple(lines))
 
 
-def totals_of_one(totals: LaunchTotals[IntArray], index: int, least: tuple[int, int]) -> LaunchTotals[int]:
+def totals_of_one(totals: LaunchTotals[IntArray], index: int, least: Sequence[int]) -> LaunchTotals[int]:
     """Totals for one of the row counts, with the lines that can be the maximum.
 
-    `least`: the shortest attention of a full and of a window layer. A line that is not above the earlier ones there
-    never will be, as they rise faster.
+    `least`: the shortest attention of a layer of each kind. A line that is not above the earlier ones there never will
+    be, as they rise faster.
     """
-    cpu, gpu, full, window, lines = totals
-    least_full, least_window = least
     critical: list[Line[int]] = []
     highest = -1
-    for bases, more_full, more_window in lines:
-        base = bases.item(index)
-        height = base + more_full * least_full + more_window * least_window
+    for bases, layers in totals.critical:
+        line = Line(bases.item(index), layers)
+        height = ticks_of(line, least)
         if height > highest:
             highest = height
-            critical.append(Line(base, more_full, more_window))
-    return LaunchTotals(cpu, gpu.item(index), full, window, tuple(critical))
+            critical.append(line)
+    gpu = Line(totals.gpu.base.item(index), totals.gpu.layers)
+    return LaunchTotals(totals.cpu, gpu, tuple(critical))
 
 
-def gpu_work(launches: Iterable[Launch]) -> Line[IntArray]:
-    """GPU work of some launches together."""
-    work = Line(_NO_TICKS, 0, 0)
-    for launch in launches:
-        work = Line(work.base + launch.gpu, work.full + launch.full, work.window + launch.window)
-    return work
+def ticks_of(line: Line[int], attention: Sequence[int]) -> int:
+    """Ticks of a line, given those of the attention of one layer of each kind."""
+    ticks, layers = line
+    for kind, one_layer in enumerate(attention):
+        ticks += layers[kind] * one_layer
+    return ticks
+
+
+def work_and_end(work: Line[int], lines: Sequence[Line[int]], attention: Sequence[int]) -> tuple[int, int]:
+    """GPU ticks of a stretch, and its end by the last of its lines; `attention` as in `ticks_of`."""
+    gpu, layers = work
+    for kind, one_layer in enumerate(attention):
+        gpu += layers[kind] * one_layer
+    last = 0
+    for end, layers in lines:
+        for kind, one_layer in enumerate(attention):
+            end += layers[kind] * one_layer  # noqa: PLW2901
+        if end > last:  # noqa: PLR1730 (max() takes three times as long)
+            last = end
+    return gpu, last
+
+
+def _with(work: Line[IntArray], launch: Launch) -> Line[IntArray]:
+    """GPU work and that of one launch more."""
+    layers = tuple(map(add, work.layers, launch.layers)) if launch.layers else work.layers
+    return Line(work.base + launch.gpu, layers)
 
 
 def _add(work: Line[IntArray], more: Line[IntArray], times: int) -> Line[IntArray]:
-    return Line(work.base + times * more.base, work.full + times * more.full, work.window + times * more.window)
+    layers = tuple([one + times * other for one, other in zip(work.layers, more.layers, strict=True)])
+    return Line(work.base + times * more.base, layers)
 
 
 def _terms(launches: Sequence[Launch], start: int, rest: Line[IntArray]) -> Iterator[Line[IntArray]]:
     """Of each launch, the last first: its end on the CPU plus the GPU work from it on."""
     end = start + sum(launch.cpu for launch in launches)
-    base, full, window = rest
     for launch in reversed(launches):
-        base, full, window = base + launch.gpu, full + launch.full, window + launch.window
-        yield Line(end + base, full, window)
+        rest = _with(rest, launch)
+        yield Line(end + rest.base, rest.layers)
         end -= launch.cpu

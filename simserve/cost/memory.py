@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from simserve.cost.activations import activation_bytes
 from simserve.cost.drafter import drafter_block_bytes, drafter_of, joint_parameters, shared_parameters
+from simserve.cost.held import WHOLE
 from simserve.cost.kv_pool import KvGroups
 from simserve.cost.launch import GraphMode, GraphPolicy, graph_policy
 from simserve.cost.stages import model_of_stage, unheld_parameters
@@ -35,8 +36,8 @@ class MemoryLedger:
 
     `outside` is what `gpu_memory_utilization` leaves alone. `kv_tokens` and `max_concurrency` (requests of
     `max_model_len` tokens at once) are what vLLM logs. `num_gpu_blocks` is the scheduler's pool, its null block
-    included. Where window layers share the pool, vLLM logs `allocated_blocks`, of which the scheduler gets the share
-    that the full layers of a request of `max_model_len` tokens hold: the scheduler counts full attention only.
+    included. Where not all layers hold all tokens of a request, vLLM logs `allocated_blocks`, of which the scheduler
+    gets the share that the full layers of a request of `max_model_len` tokens hold: it counts full attention only.
     `source` says where the number of blocks comes from.
     """
 
@@ -98,8 +99,7 @@ def _ledger_of_stage(scenario: "Scenario", stage: int) -> MemoryLedger:
     request_blocks = groups.request_blocks(engine.max_model_len, engine.block_size, _in_flight(engine))
     _refuse_short_pool(scenario, request_blocks, allocated, block_bytes)
     concurrency = allocated / request_blocks
-    is_plain = groups.window is None
-    full_blocks = groups.full_blocks(engine.max_model_len, engine.block_size)
+    whole_blocks = WHOLE.blocks(engine.max_model_len, engine.block_size, 0)
     return MemoryLedger(
         total=total,
         **lines,
@@ -107,8 +107,8 @@ def _ledger_of_stage(scenario: "Scenario", stage: int) -> MemoryLedger:
         outside=total - kv - sum(lines.values()),
         block_bytes=block_bytes,
         allocated_blocks=allocated,
-        num_gpu_blocks=allocated if is_plain else int(concurrency * full_blocks),
-        kv_tokens=allocated * engine.block_size if is_plain else int(concurrency * engine.max_model_len),
+        num_gpu_blocks=allocated if groups.is_plain else int(concurrency * whole_blocks),
+        kv_tokens=allocated * engine.block_size if groups.is_plain else int(concurrency * engine.max_model_len),
         max_concurrency=concurrency,
         source="memory ledger" if engine.num_gpu_blocks is None else "engine.num_gpu_blocks",
     )

@@ -149,10 +149,6 @@ class InModelAttention(AttentionTime):
         """Fewest ticks that attention takes in any step."""
         return min(self.floor, int(self._shares.least * self._modelled.least))
 
-    def prefill(self, chunks: Sequence[tuple[int, int]]) -> int:
-        """Ticks of attention over prompt chunks (new tokens, history), one kernel for all; 0 without chunks."""
-        return self.mixed(chunks, 0, 0)
-
     def mixed(self, chunks: Sequence[tuple[int, int]], num_decodes: int, context: int) -> int:
         """Ticks of attention over chunks and decodes together."""
         decodes = self.decodes.ticks(num_decodes, context) if num_decodes else 0

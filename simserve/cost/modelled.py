@@ -12,8 +12,18 @@ from simserve.cost.curve import IntArray
 from simserve.cost.extrapolation import extrapolated_steps
 from simserve.cost.forward import Forward
 from simserve.cost.kernels import Batch, StepLaunch, launches_of_step
-from simserve.cost.launch import GraphMode, GraphPolicy, Launch, LaunchTotals, launch_totals, totals_of_one
-from simserve.cost.pieces import NOTHING, along, common_pieces, upper_envelope
+from simserve.cost.launch import (
+    GraphMode,
+    GraphPolicy,
+    Launch,
+    LaunchTotals,
+    Line,
+    launch_totals,
+    totals_of_one,
+    work_and_end,
+)
+from simserve.cost.layer_time import LayerTime
+from simserve.cost.pieces import along, common_pieces, upper_envelope
 from simserve.cost.step import DecodeCost, Piece, StepTime
 from simserve.cost.unevenness import Unevenness
 
@@ -37,7 +47,7 @@ _TOGETHER = 2048
 class TotalsTable:
     """Sums of a part of the step by its number of rows, computed block by block as they are asked for."""
 
-    def __init__(self, compute: Callable[[IntArray], LaunchTotals[IntArray]], least: tuple[int, int]) -> None:
+    def __init__(self, compute: Callable[[IntArray], LaunchTotals[IntArray]], least: tuple[int, ...]) -> None:
         self._compute = compute
         self._least = least
         self._blocks: dict[int, LaunchTotals[IntArray]] = {}
@@ -52,23 +62,28 @@ class TotalsTable:
         return totals_of_one(block, index, self._least)
 
 
+MixedBody = tuple[int, Line[int], tuple[Line[int], ...], int]
+"""CPU ticks of a step with chunks up to its head, its GPU work, the lines of its end, and the size of its graph."""
+
+
 class ModelledStepCost:
     """A `StepCost` that sums operators. Every part that depends on a count alone is computed once for that count."""
 
     def __init__(self, forward: Forward, policy: GraphPolicy, host: HostTicks) -> None:
         self.update = host.after
-        self.uneven: Unevenness | None = None if forward.full is None else forward.full.uneven
+        self.uneven: Unevenness | None = forward.uneven
         self.forward = forward
         self.policy = policy
         self.host = host
         self._per_sequence = host.per_sequence
-        self._full, self._window = forward.full, forward.window
+        self._times: tuple[LayerTime, ...] = forward.times
+        self._only: LayerTime | None = forward.times[0] if len(forward.times) == 1 else None
         self._bodies = {
             mode: TotalsTable(partial(self._body_totals, mode), forward.shortest_attention) for mode in GraphMode
         }
-        self._head = TotalsTable(forward.head, (0, 0))
+        self._head = TotalsTable(forward.head, ())
         self._decodes: dict[int, DecodeCost] = {}
-        self._mixed: dict[int, tuple[LaunchTotals[int], int]] = {}
+        self._mixed: dict[int, MixedBody] = {}
         self._heads: dict[int, tuple[int, int, int]] = {}
 
     def for_one_run(self) -> "ModelledStepCost":
@@ -95,25 +110,23 @@ class ModelledStepCost:
         tokens = num_decodes
         for new, _ in chunks:
             tokens += new
-        (cpu, gpu, full_layers, window_layers, lines), padded = self._mixed.get(tokens) or self._compile_mixed(tokens)
+        cpu, work, lines, padded = self._mixed.get(tokens) or self._compile_mixed(tokens)
         head_cpu, head_gpu, head_end = self._heads.get(num_sampled) or self._compile_head(num_sampled)
-        full = window = 0
-        if self._full is not None:
-            full = self._full.mixed(chunks, num_decodes, context)
-        if self._window is not None:
-            window = self._window.mixed(chunks, num_decodes, context)
         end = cpu + head_end
-        for base, more_full, more_window in lines:
-            line = base + more_full * full + more_window * window + head_gpu
-            if line > end:  # noqa: PLR1730 (max() takes three times as long)
-                end = line
+        only = self._only
+        if only is not None:  # nearly every model: no loop over kinds
+            attention = only.mixed(chunks, num_decodes, context)
+            gpu = work[0] + work[1][0] * attention
+            for base, (layers,) in lines:
+                line = base + layers * attention + head_gpu
+                if line > end:  # noqa: PLR1730 (max() takes three times as long)
+                    end = line
+        else:
+            of_each = [time.mixed(chunks, num_decodes, context) for time in self._times]
+            gpu, last = work_and_end(work, lines, of_each)
+            end = max(end, last + head_gpu)
         sequences = self._per_sequence * (num_decodes + len(chunks))
-        return (
-            sequences + cpu + head_cpu,
-            gpu + full_layers * full + window_layers * window + head_gpu,
-            sequences + end,
-            padded,
-        )
+        return sequences + cpu + head_cpu, gpu + head_gpu, sequences + end, padded
 
     def graph_of(self, chunks: Sequence[tuple[int, int]], num_decodes: int) -> tuple[GraphMode, int]:
         """Graph mode of a step, and the tokens that its GEMMs run on."""
@@ -143,13 +156,9 @@ class ModelledStepCost:
         mode, rows = self.policy.choose(tokens, decode_only=decode_only)
         return self._bodies[mode][rows], 0 if mode is GraphMode.NONE else rows
 
-    def _decode_attention(self, num_decodes: int) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
-        """Pieces of the attention of one full and of one window layer; nothing of a kind that the model has not."""
-        full, window = (time.decodes.pieces(num_decodes) if time else NOTHING for time in (self._full, self._window))
-        return full, window
-
-    def _compile_mixed(self, tokens: int) -> tuple[LaunchTotals[int], int]:
-        self._mixed[tokens] = body = self._body(tokens, decode_only=False)
+    def _compile_mixed(self, tokens: int) -> MixedBody:
+        totals, padded = self._body(tokens, decode_only=False)
+        self._mixed[tokens] = body = *totals, padded
         return body
 
     def _compile_head(self, rows: int) -> tuple[int, int, int]:
@@ -158,20 +167,19 @@ class ModelledStepCost:
             self._heads[rows] = part = self.host.after, 0, 0
             return part
         head = self._head[rows]
-        part = head.cpu + self.host.after, head.gpu, head.critical[0].base
+        part = head.cpu + self.host.after, head.gpu.base, head.critical[0].base
         self._heads[rows] = part
         return part
 
     def _compile_decode(self, num_decodes: int) -> DecodeCost:
-        (cpu, gpu, full_layers, window_layers, lines), padded = self._body(num_decodes, decode_only=True)
+        (cpu, gpu, lines), padded = self._body(num_decodes, decode_only=True)
         head_cpu, head_gpu, head_end = self._compile_head(num_decodes)
         sequences = self.host.per_sequence * num_decodes
-        full, window = self._decode_attention(num_decodes)
         pieces: list[Piece] = []
         start = 0
-        for until, x, y in common_pieces(full, window):
-            base, slope = along((gpu + head_gpu, full_layers, window_layers), x, y)
-            ends = [along((sequences + head_gpu + line.base, line.full, line.window), x, y) for line in lines]
+        for until, attention in common_pieces([time.decodes.pieces(num_decodes) for time in self._times]):
+            base, slope = along(Line(gpu.base + head_gpu, gpu.layers), attention)
+            ends = [along(Line(sequences + head_gpu + line.base, line.layers), attention) for line in lines]
             ends.append((sequences + cpu + head_end, 0))
             pieces += [Piece(stop, base, slope, *end) for stop, end in upper_envelope(ends, start, until)]
             start = until + 1

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from simserve.cost.attention import AttentionTime
 from simserve.cost.curve import IntArray
 from simserve.cost.forward import Forward
-from simserve.cost.launch import GraphMode, LaunchTotals, launch_totals
+from simserve.cost.launch import GraphMode, LaunchTotals, launch_totals, work_and_end
+from simserve.cost.layer_time import LayerTime
 from simserve.cost.modelled import TotalsTable
 from simserve.cost.operators import Kernel
 
@@ -34,7 +34,7 @@ class PassTime(NamedTuple):
 
 
 def kernels_of_pass(
-    forward: Forward, rows: int, sampled: int, attention: Callable[[AttentionTime], list[Kernel]]
+    forward: Forward, rows: int, sampled: int, attention: Callable[[LayerTime], list[Kernel]]
 ) -> Iterator[Kernel]:
     """Kernels of a pass in order; their ticks are the GPU time that `PassCost` answers with."""
     yield from forward.kernels(forward.shape.embed, rows)
@@ -58,20 +58,17 @@ class PassCost:
         self._tables = {
             mode: TotalsTable(partial(self._totals, mode), forward.shortest_attention) for mode in GraphMode
         }
-        self._head_table = TotalsTable(forward.head, (0, 0))
+        self._head_table = TotalsTable(forward.head, ())
         self._bodies: dict[tuple[GraphMode, int], LaunchTotals[int]] = {}
         self._heads: dict[int, PassTime] = {}
 
-    def time(self, mode: GraphMode, rows: int, sampled: int, attention: tuple[int, int]) -> PassTime:
-        """A pass over `rows` rows in a graph mode, `sampled` of them through lm_head; `attention`: ticks of a full and
-        of a window layer.
+    def time(self, mode: GraphMode, rows: int, sampled: int, attention: tuple[int, ...]) -> PassTime:
+        """A pass over `rows` rows in a graph mode, `sampled` of them through lm_head; `attention`: ticks of a layer of
+        each kind.
         """
-        cpu, gpu, full_layers, window_layers, lines = self._body(mode, rows)
-        full, window = attention
-        end = cpu
-        for base, more_full, more_window in lines:
-            end = max(end, base + more_full * full + more_window * window)
-        body = PassTime(cpu, gpu + full_layers * full + window_layers * window, end)
+        cpu, work, lines = self._body(mode, rows)
+        gpu, last = work_and_end(work, lines, attention)
+        body = PassTime(cpu, gpu, max(cpu, last))
         head = self._head(sampled)
         if self._whole_graphs and mode is GraphMode.FULL:
             return PassTime(body.cpu, body.gpu + head.gpu, body.end + head.gpu)
@@ -92,5 +89,5 @@ class PassCost:
             head = self._heads[rows] = PassTime(0, 0, 0)
         if head is None:
             totals = self._head_table[rows]
-            head = self._heads[rows] = PassTime(totals.cpu, totals.gpu, totals.critical[0].base)
+            head = self._heads[rows] = PassTime(totals.cpu, totals.gpu.base, totals.critical[0].base)
         return head

@@ -1,39 +1,38 @@
 """Functions of the context in pieces that are linear: what a step of decodes costs, tick by tick."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from simserve.cost.step import UNBOUNDED
+from simserve.cost.decode_attention import UNBOUNDED, DecodePiece
+from simserve.cost.launch import Line
 
-NOTHING = [(UNBOUNDED, 0, 0)]
-"""Pieces of what is zero everywhere."""
+Slope = tuple[int, int]
+"""(base, slope) of a straight line."""
 
 
-def common_pieces(
-    full: list[tuple[int, int, int]], window: list[tuple[int, int, int]]
-) -> Iterator[tuple[int, tuple[int, int], tuple[int, int]]]:
-    """(until, (base, slope), (base, slope)) of two functions given as (until, base, slope) pieces up to UNBOUNDED."""
-    i = j = 0
+def common_pieces(functions: Sequence[list[DecodePiece]]) -> Iterator[tuple[int, list[Slope]]]:
+    """(until, (base, slope) of each) of functions given as (until, base, slope) pieces up to UNBOUNDED."""
+    at = [0] * len(functions)
     until = -1
     while until < UNBOUNDED:
-        x, y = full[i], window[j]
-        until = min(x[0], y[0])
-        yield until, x[1:], y[1:]
-        i += x[0] == until
-        j += y[0] == until
+        pieces = [pieces[place] for pieces, place in zip(functions, at, strict=True)]
+        until = min(piece[0] for piece in pieces)
+        yield until, [piece[1:] for piece in pieces]
+        at = [place + (piece[0] == until) for place, piece in zip(at, pieces, strict=True)]
 
 
-def along(line: tuple[int, int, int], full: tuple[int, int], window: tuple[int, int]) -> tuple[int, int]:
-    """(base, slope) in the context, of a `Line` whose attentions are themselves (base, slope) in it."""
-    base, full_layers, window_layers = line
-    return (
-        base + full_layers * full[0] + window_layers * window[0],
-        full_layers * full[1] + window_layers * window[1],
-    )
+def along(line: Line[int], attention: Sequence[Slope]) -> Slope:
+    """The same line in the context, in which the attention of each kind of layer is a line itself."""
+    base, layers = line
+    slope = 0
+    for count, (more, rise) in zip(layers, attention, strict=True):
+        base += count * more
+        slope += count * rise
+    return base, slope
 
 
-def upper_envelope(lines: list[tuple[int, int]], start: int, until: int) -> list[tuple[int, tuple[int, int]]]:
+def upper_envelope(lines: list[Slope], start: int, until: int) -> list[tuple[int, Slope]]:
     """(last context, line) of the greatest of some (base, slope) lines at each integer from `start` to `until`."""
-    envelope: list[tuple[int, tuple[int, int]]] = []
+    envelope: list[tuple[int, Slope]] = []
     while start <= until:
         base, slope = top = max(lines, key=lambda line: (line[0] + line[1] * start, line[1]))
         stop = min([until, *((base - b) // (s - slope) for b, s in lines if s > slope)])

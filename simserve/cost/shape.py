@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from math import gcd
 from typing import NamedTuple
 
-from simserve.cost.attention import Attention
-from simserve.cost.attention_tables import AttentionHeads
 from simserve.cost.expert_kernels import ExpertKernel, PaddedExperts
 from simserve.cost.gemm_table import ExpertsShape
+from simserve.cost.kinds.kind import LayerWork
+from simserve.cost.kinds.over_kv import kv_bytes_of_layer, kv_heads_of_gpu
+from simserve.cost.kinds.registry import KINDS
 from simserve.cost.operators import (
     AllToAll,
     Collective,
@@ -48,15 +49,12 @@ _PENALTY_BYTES = 85
 and compared with 0 (17 each), the repetition penalty reads both masks and changes the logit (10), what the frequency
 and the presence penalty take off is written and then subtracted (24 and 17). Counted, not measured."""
 
-_MEASURED_HEAD = 128
-"""Elements of a head in the measured tables of attention."""
-
 
 class Layer(NamedTuple):
     """One transformer layer: the operators before its attention, the attention, the operators after it."""
 
     before: tuple[TokenOperator, ...]
-    attention: Attention
+    attention: LayerWork
     after: tuple[TokenOperator, ...]
 
 
@@ -83,15 +81,9 @@ class ForwardShape(NamedTuple):
                     counts[operator] += repeat
         return counts
 
-    @property
-    def full_attention(self) -> Attention | None:
-        """Attention of the layers that look back to the first token."""
-        return next((layer.attention for layer in self.each_layer() if layer.attention.window is None), None)
-
-    @property
-    def window_attention(self) -> Attention | None:
-        """Attention of the window layers."""
-        return next((layer.attention for layer in self.each_layer() if layer.attention.window is not None), None)
+    def attentions(self) -> Counter[LayerWork]:
+        """The kinds of attention of its layers, and how many layers have each, in the order of their first layers."""
+        return Counter(layer.attention for layer in self.each_layer())
 
 
 class LogitWork(NamedTuple):
@@ -142,7 +134,8 @@ class _Builder:
             model.num_experts, model.experts_per_token, sharding.spread, sharding.imbalance, sharding.skew
         )
         self.heads = model.num_heads / sharding.ranks
-        self.kv_heads = max(1.0, model.num_kv_heads / sharding.ranks)
+        self.kv_heads = kv_heads_of_gpu(model, sharding.ranks)
+        self.kv_bytes = kv_bytes_of_layer(model, sharding.ranks)
 
     def forward(self) -> ForwardShape:
         model = self.model
@@ -165,23 +158,24 @@ class _Builder:
         return ForwardShape((embedding, *reduced), tuple(self._layer_groups()), norm, tuple(head))
 
     def _layer_groups(self) -> Iterator[tuple[int, tuple[Layer, ...]]]:
-        """Dense layers first, as DeepSeek has them; window and full layers in turn, in the ratio of their numbers."""
+        """Dense layers first, as DeepSeek has them; kinds of attention in turn, in the ratio of their numbers, full
+        attention last.
+        """
         model = self.model
+        kinds = model.attention_layers
         if model.num_moe_layers and model.num_dense_layers:
-            if model.num_window_layers:
-                raise ValueError("dense layers before a mixture and window layers in one model: not modelled yet")
-            yield model.num_dense_layers, (self._layer(self._dense_mlp(), None),)
-            yield model.num_moe_layers, (self._layer(self._moe(), None),)
+            if len(kinds) > 1:
+                raise ValueError(f"dense layers before a mixture and {' and '.join(kinds)} layers: not modelled yet")
+            (kind,) = kinds
+            yield model.num_dense_layers, (self._layer(self._dense_mlp(), kind),)
+            yield model.num_moe_layers, (self._layer(self._moe(), kind),)
             return
         mlp = self._moe() if model.is_moe else self._dense_mlp()
-        window, full = model.num_window_layers, model.num_full_layers
-        turns = gcd(window, full)
-        group = (self._layer(mlp, model.sliding_window),) * (window // turns) + (self._layer(mlp, None),) * (
-            full // turns
-        )
-        yield turns, group
+        turns = gcd(*kinds.values())
+        in_turn = [self._layer(mlp, kind) for kind, count in reversed(kinds.items()) for _ in range(count // turns)]
+        yield turns, tuple(in_turn)
 
-    def _layer(self, mlp: tuple[TokenOperator, ...], window: int | None) -> Layer:
+    def _layer(self, mlp: tuple[TokenOperator, ...], kind: str) -> Layer:
         norm = () if self._norm_ends_layers else (self._norm("input_norm"), *self._quantize_qkv())
         before = (*norm, *(self._mla() if self.model.is_mla else self._qkv()))
         split = 1 if mlp[0].name == "gate_up_quantize" else 0
@@ -191,7 +185,7 @@ class _Builder:
             *self._reduce_and_norm("attention_all_reduce", "post_attention_norm", mlp[:split]),
             *mlp[split:],
         )
-        return Layer(before, self._attention(window), after)
+        return Layer(before, KINDS[kind].work(self.model, self.sharding), after)
 
     @property
     def _norm_ends_layers(self) -> bool:
@@ -223,7 +217,7 @@ class _Builder:
         q, kv = self.heads * model.head_dim, self.kv_heads * model.head_dim
         norm = (Elementwise("qk_norm", 2 * (q + kv) * self.act),) if model.qk_norm else ()
         rope = Elementwise("rope", 2 * (q + kv) * self.act)
-        write = Elementwise("cache_write", 2 * kv * self.act + self._kv_bytes())
+        write = Elementwise("cache_write", 2 * kv * self.act + self.kv_bytes)
         return (self._linear("qkv", self.hidden, q + 2 * kv), *norm, rope, write)
 
     def _mla(self) -> tuple[TokenOperator, ...]:
@@ -237,7 +231,7 @@ class _Builder:
         up = self._linear("q_up", model.q_lora_rank or self.hidden, q)
         norm = Elementwise("latent_norm", 2 * (model.q_lora_rank + model.kv_lora_rank) * self.act)
         expand = self._linear("kv_up", model.kv_lora_rank, self.heads * (model.qk_nope_head_dim + model.v_head_dim))
-        write = Elementwise("rope_and_cache_write", (2 * q + latent) * self.act + self._kv_bytes())
+        write = Elementwise("rope_and_cache_write", (2 * q + latent) * self.act + self.kv_bytes)
         return down, norm, up, expand, write
 
     def _out(self) -> Linear:
@@ -354,30 +348,6 @@ class _Builder:
         weight_bytes = 3 * self.hidden * width * self._element_bytes(dtype)
         compute = self.sharding.compute_dtype(dtype, model.activation_dtype)
         return FusedExperts("experts", shape, self.routing, weight_bytes, self.act, dtype, compute)
-
-    def _attention(self, window: int | None) -> Attention:
-        model = self.model
-        measured = None
-        if model.is_mla:
-            qk, v, latent = model.qk_nope_head_dim + model.qk_rope_head_dim, model.v_head_dim, model.kv_lora_rank
-            pair = 2 * self.heads * (qk + v)
-            decode = 2 * self.heads * (2 * latent + model.qk_rope_head_dim)
-            history = 2 * latent * self.heads * (model.qk_nope_head_dim + v)
-        else:
-            pair = decode = 4 * self.heads * model.head_dim
-            history = 0.0
-            size = model.head_dim / _MEASURED_HEAD
-            measured = AttentionHeads(self.heads * size, self.kv_heads * size, model.kv_dtype)
-        dtype = self.sharding.compute_dtype(model.activation_dtype, model.activation_dtype)
-        return Attention(self.heads, self._kv_bytes(), pair, decode, history, window, dtype, measured)
-
-    def _kv_bytes(self) -> float:
-        model = self.model
-        if model.is_mla:
-            elements: float = model.kv_elements_per_token_per_layer
-        else:
-            elements = 2 * self.kv_heads * model.head_dim
-        return elements * bytes_per_element(model.kv_dtype)
 
     def _linear(
         self, name: str, inputs: float, outputs: float, *, group: str = "linear", quantized: bool = True

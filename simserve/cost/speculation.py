@@ -19,17 +19,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simserve.cost.attention import AttentionTime
 from simserve.cost.breakdown import busy_time
+from simserve.cost.drafted import Batch, Chunk
 from simserve.cost.extrapolation import extrapolated_steps
 from simserve.cost.forward import Forward
 from simserve.cost.launch import GraphMode
+from simserve.cost.layer_time import LayerTime
 from simserve.cost.modelled import ModelledStepCost
 from simserve.cost.operators import Kernel
 from simserve.cost.passes import PassCost, PassTime, kernels_of_pass
 from simserve.cost.step import DecodeCost, StepTime
 from simserve.cost.unevenness import Unevenness
-from simserve.cost.verification import Batch, BatchAttention, Chunk, VerificationGraphs
+from simserve.cost.verification import BatchAttention, VerificationGraphs
 from simserve.spec.ticks import TICKS_PER_SECOND, to_seconds
 
 
@@ -62,7 +63,7 @@ class DrafterCost:
     def kernels(self, batch: Batch, step: tuple[GraphMode, int]) -> Iterator[Kernel]:
         """The same as kernels, named as the drafter's."""
         seen, (_, rows) = self._first_pass(batch, step)
-        passes = [kernels_of_pass(self._pass.forward, rows, batch.num_requests, partial(self._attention.kernels, seen))]
+        passes = [kernels_of_pass(self._pass.forward, rows, batch.num_requests, partial(_verified_kernels, seen))]
         _, rows = self._next_pass(batch.num_requests)
         passes += [
             kernels_of_pass(
@@ -87,7 +88,11 @@ class DrafterCost:
         return [seen.all_context + draft * seen.num_requests for draft in range(1, self._num_drafts)]
 
 
-def _decode_kernels(num_decodes: int, context: int, time: AttentionTime) -> list[Kernel]:
+def _verified_kernels(batch: Batch, time: LayerTime) -> list[Kernel]:
+    return time.verified_kernels(batch)
+
+
+def _decode_kernels(num_decodes: int, context: int, time: LayerTime) -> list[Kernel]:
     return time.kernels((), num_decodes, context)
 
 
@@ -171,7 +176,7 @@ class SpeculativeCost:
         batch = Batch.of(chunks[:num_decodes], chunks[num_decodes:])
         step = self._graphs.of_step(batch)
         sampled = batch.queries + len(batch.prompts)
-        attention = partial(self._attention.kernels, batch)
+        attention = partial(_verified_kernels, batch)
         yield from kernels_of_pass(self._plain.forward, step[1], sampled, attention)
         if self._drafter is not None:
             yield from self._drafter.kernels(batch, step)
@@ -180,7 +185,7 @@ class SpeculativeCost:
         """Graph mode in which a step verifies, and the tokens that its matrix products run on."""
         return self._graphs.of_step(Batch.of(chunks[:num_decodes], chunks[num_decodes:]))
 
-    def _note(self, batch: Batch, rows: int, sampled: int, attention: tuple[int, int]) -> None:
+    def _note(self, batch: Batch, rows: int, sampled: int, attention: tuple[int, ...]) -> None:
         self._body_rows[rows] += 1
         self._head_rows[sampled] += 1
         whole = self._attention.all_layers(attention)

@@ -13,13 +13,13 @@ import numpy as np
 
 from simserve.cost.forward import Forward
 from simserve.cost.kernels import StepLaunch
-from simserve.cost.launch import GraphMode, GraphPolicy, Launch, Line, launch_totals, totals_of_one
+from simserve.cost.launch import GraphMode, GraphPolicy, Launch, Line, launch_totals, ticks_of, totals_of_one
 from simserve.cost.modelled import HostTicks, ModelledStepCost
 from simserve.cost.pieces import along, common_pieces, upper_envelope
 from simserve.cost.step import UNBOUNDED, DecodeCost, Piece
 
 Lines = tuple[Line[int], ...]
-"""A stretch: it takes as long as the longest of these does for the attention of one layer."""
+"""A stretch: it takes as long as the longest of these does for the attention of its layers."""
 
 
 class SyncedStepCost(ModelledStepCost):
@@ -39,12 +39,10 @@ class SyncedStepCost(ModelledStepCost):
         cpu, gpu, latency, padded = super().ticks(chunks, num_decodes, context, num_sampled)
         if chunks:
             rows = num_decodes + sum(new for new, _ in chunks)
-            full, window = (
-                0 if time is None else time.mixed(chunks, num_decodes, context) for time in (self._full, self._window)
-            )
+            attention = [time.mixed(chunks, num_decodes, context) for time in self.forward.times]
             latency = self._before(num_decodes + len(chunks)) + self._tail(rows, num_sampled)
             for lines, count in self._stretches(rows).items():
-                latency += count * max(base + x * full + y * window for base, x, y in lines)
+                latency += count * max(ticks_of(line, attention) for line in lines)
         return cpu, gpu, latency, padded
 
     def launches(
@@ -94,14 +92,13 @@ class SyncedStepCost(ModelledStepCost):
 
     def _compile_decode(self, num_decodes: int) -> DecodeCost:
         ahead = super()._compile_decode(num_decodes)
-        full, window = self._decode_attention(num_decodes)
         fixed = self._before(num_decodes) + self._tail(num_decodes, num_decodes)
         pieces: list[Piece] = []
         start = 0
-        for until, x, y in common_pieces(full, window):
+        for until, attention in common_pieces([time.decodes.pieces(num_decodes) for time in self.forward.times]):
             sums = [(until, (fixed, 0))]
             for lines, count in self._stretches(num_decodes).items():
-                ends = [along(line, x, y) for line in lines]
+                ends = [along(line, attention) for line in lines]
                 sums = _added(sums, upper_envelope(ends, start, until), count)
             for stop, latency in sums:
                 gpu_base, gpu_slope = _gpu_at(ahead, start)

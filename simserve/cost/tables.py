@@ -98,7 +98,9 @@ class Tables:
         self._curves: dict[object, RowCurve] = {}
 
     def missing(self, model: ModelSpec, ranks: int, computes: frozenset[str]) -> list[str]:
-        """What a model needs and was not measured, in words; `computes`: formats that the card computes in."""
+        """What a model needs beside its attention and was not measured, in words; `computes`: formats that the card
+        computes in.
+        """
         missing = []
         dense = model.activation_dtype if model.quantized == "experts" else model.weight_dtype
         if model.given_weight_bytes is not None:
@@ -107,10 +109,6 @@ class Tables:
             missing.append(f"GEMMs on {dense} weights")
         if model.is_moe and not self.has_experts(model.weight_dtype):
             missing.append(f"experts in {model.weight_dtype}")
-        if model.is_mla:
-            missing.append("attention over latents")
-        elif not self._attention("decode_attention", model.kv_dtype).rows:
-            missing.append(f"attention over {model.kv_dtype} KV")
         if ranks > 1 and self.all_reduce(ranks) is None:
             missing.append(f"all-reduce among {ranks}")
         return missing
@@ -147,6 +145,10 @@ class Tables:
     def has_experts(self, weights: str) -> bool:
         """Whether experts with such weights were measured."""
         return self._experts_format(weights) is not None
+
+    def has_attention(self, kv_dtype: str) -> bool:
+        """Whether attention over KV in that format was measured."""
+        return bool(self._attention("decode_attention", kv_dtype).rows)
 
     def decode(self, heads: AttentionHeads, *, cold: bool = False) -> DecodeTable | None:
         """Decode attention; None where the format of the KV cache was not measured."""

@@ -183,8 +183,8 @@ def _pipeline_parallel(model: ModelSpec, cluster: ClusterSpec, engine: EngineSpe
         yield key, f"{gpus} span more than one node of {_GPUS_OF_A_NODE}, which is not modelled yet"
     if stages > model.num_layers:
         yield key, f"the {model.num_layers} layers of {model.name} cannot be cut into {stages} stages"
-    if model.num_window_layers:
-        yield key, f"the window layers of {model.name} on different stages are not modelled yet; use tensor_parallel"
+    for kind in model.other_layers:
+        yield key, f"the {kind} layers of {model.name} on different stages are not modelled yet; use tensor_parallel"
     if engine.scheduler != "vllm_v1":
         yield "engine.scheduler", f"{engine.scheduler} is not modelled with pipeline stages yet; use vllm_v1"
     if engine.preemption != "recompute":
@@ -201,7 +201,7 @@ def _lengths(model: ModelSpec, engine: EngineSpec) -> Iterator[Problem]:
     key = "engine.max_model_len"
     if engine.max_model_len > model.max_position_embeddings:
         yield key, f"{engine.max_model_len} is more than the {model.max_position_embeddings} positions of {model.name}"
-    if engine.num_gpu_blocks is None or model.num_window_layers:
+    if engine.num_gpu_blocks is None or model.other_layers:
         return
     # Block 0 is the null block (vLLM 0.32, v1/core/block_pool.py).
     tokens = (engine.num_gpu_blocks - 1) * engine.block_size

@@ -27,7 +27,8 @@ _NOT_MODELLED = {
     "is_encoder_decoder": "an encoder",
     "index_topk": "sparse attention",
 }
-_LAYER_TYPES = {"full_attention", "sliding_attention", "chunked_attention"}
+_LAYER_TYPES = {"full_attention": "full", "sliding_attention": "window", "chunked_attention": "window"}
+"""What transformers calls a layer in `layer_types` -> its kind of attention."""
 _NOT_GATED = {"gpt2", "gpt_neox", "gptj", "opt", "bloom", "falcon", "phi", "starcoder2", "mpt"}
 _TIED = {"gemma", "gemma2", "gemma3", "gemma3_text"}
 _QKV_BIAS = {"qwen2", "qwen2_moe"}
@@ -76,7 +77,7 @@ def _language_model(config: Config) -> Config:
 
 def _refuse_unmodelled(config: Config, name: str) -> None:
     found = [f"{what} ({key})" for key, what in _NOT_MODELLED.items() if config.get(key)]
-    found += [f"layers of type {kind}" for kind in sorted(set(config.get("layer_types") or ()) - _LAYER_TYPES)]
+    found += [f"layers of type {kind}" for kind in sorted(set(config.get("layer_types") or ()) - set(_LAYER_TYPES))]
     if config.get("model_type") in _NOT_GATED or config.get("hidden_act") == "relu2":
         found.append(f"the MLP without a gate of the architecture {config.get('model_type')}")
     if found:
@@ -143,7 +144,7 @@ def _window(config: Config, family: str) -> Fields:
 
 def _num_window_layers(config: Config, family: str, layers: int) -> int:
     if kinds := config.get("layer_types"):
-        return sum(kind != "full_attention" for kind in kinds)
+        return sum(_LAYER_TYPES[kind] == "window" for kind in kinds)
     if config.get("use_sliding_window"):
         return layers - _first(config, "max_window_layers")
     # Every so many layers one attends to everything.

@@ -93,7 +93,18 @@ class ModelSpec(Strict):
     @property
     def num_full_layers(self) -> int:
         """Layers whose attention reaches back to the first token."""
-        return self.num_layers - self.num_window_layers
+        return self.num_layers - sum(self.other_layers.values())
+
+    @property
+    def other_layers(self) -> dict[str, int]:
+        """Layers with another attention than that to all tokens, by their kind (`simserve.cost.kinds`)."""
+        return {"window": self.num_window_layers} if self.num_window_layers else {}
+
+    @property
+    def attention_layers(self) -> dict[str, int]:
+        """Layers of each kind of attention that the model has."""
+        full = {"full": self.num_full_layers} if self.num_full_layers else {}
+        return full | self.other_layers
 
     @property
     def embedding_parameters(self) -> int:
@@ -206,14 +217,4 @@ class ModelSpec(Strict):
     @property
     def kv_bytes_per_token(self) -> float:
         """Bytes of KV cache of one token in all layers."""
-        return self.kv_bytes_per_token_full + self.kv_bytes_per_token_window
-
-    @property
-    def kv_bytes_per_token_full(self) -> float:
-        """Bytes of KV cache of one token in the layers with full attention."""
-        return self.num_full_layers * self.kv_elements_per_token_per_layer * bytes_per_element(self.kv_dtype)
-
-    @property
-    def kv_bytes_per_token_window(self) -> float:
-        """Bytes of KV cache of one token in the layers that look back on `sliding_window` tokens only."""
-        return self.num_window_layers * self.kv_elements_per_token_per_layer * bytes_per_element(self.kv_dtype)
+        return self.num_layers * self.kv_elements_per_token_per_layer * bytes_per_element(self.kv_dtype)

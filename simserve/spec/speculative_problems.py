@@ -35,8 +35,10 @@ def speculative_problems(
 
 def _draft_problems(model: ModelSpec, cluster: ClusterSpec, spec: SpeculativeSpec) -> Iterator[tuple[str, str]]:
     draft = spec.draft_model
-    if spec.has_model and (model.num_window_layers or (draft is not None and draft.num_window_layers)):
-        yield "engine.speculative.method", "KV of a drafter beside window layers is not modelled yet; use ngram"
+    others = model.other_layers | ({} if draft is None else draft.other_layers)
+    if spec.has_model and others:
+        kinds = " and ".join(others)
+        yield "engine.speculative.method", f"KV of a drafter beside {kinds} layers is not modelled yet; use ngram"
     if draft is None:
         return
     key = "engine.speculative.draft_model"

@@ -1,0 +1,8 @@
+"""The list of all kinds of attention: a further kind is one more line here."""
+
+from simserve.cost.kinds.full import FullAttention
+from simserve.cost.kinds.kind import AttentionKind
+from simserve.cost.kinds.window import WindowAttention
+
+KINDS: dict[str, AttentionKind] = {kind.name: kind for kind in (FullAttention(), WindowAttention())}
+"""Kinds by their names in `ModelSpec.attention_layers`."""
