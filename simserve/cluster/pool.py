@@ -78,6 +78,8 @@ class Pool:
 
     def choose(self, request: Request, chain: Chain) -> int:
         """Id of the replica that gets a request; `chain` is what its prompt consists of."""
+        if len(self.members) == 1:
+            return self.members[0]
         self._chain = chain
         return self.router.choose(request, self)
 
