@@ -39,10 +39,10 @@ def kv_heads_of_gpu(model: ModelSpec, ranks: int) -> float:
 
 def kv_bytes_of_layer(model: ModelSpec, ranks: int) -> float:
     """Bytes that one layer caches for one token on one of `ranks` GPUs."""
-    elements: float = model.kv_elements_per_token_per_layer
-    if not model.is_mla:
-        elements = 2 * kv_heads_of_gpu(model, ranks) * model.head_dim
-    return elements * bytes_per_element(model.kv_dtype)
+    element = bytes_per_element(model.kv_dtype)
+    if model.is_mla:
+        return model.kv_elements_per_token_per_layer * element
+    return 2 * kv_heads_of_gpu(model, ranks) * model.head_dim * element
 
 
 def unmeasured_over_kv(model: ModelSpec, tables: Tables) -> str | None:
