@@ -1,5 +1,7 @@
 """What a policy of one's own takes: a class over the ledger's verbs, and a line in the registry."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from simserve.engine.plan import StepPlan
 from simserve.engine.policies import SCHEDULERS
 from simserve.engine.policies.summed import SummedScheduler
 from simserve.engine.walk import walk
+from simserve.spec.names import SchedulerName
 from simserve.spec.scenario import Scenario
 
 
@@ -38,6 +41,10 @@ class ShortestPromptFirst(SummedScheduler):
     def steps_ahead(self, plan: StepPlan, enough: int = 1) -> int:
         """A run would end where anyone who waits, not the head alone, has room."""
         return 0 if self.ledger.waiting else super().steps_ahead(plan, enough)
+
+
+def test_there_is_a_policy_for_each_name_of_the_scenario() -> None:
+    assert set(SCHEDULERS) == set(get_args(SchedulerName))
 
 
 @pytest.mark.plain_source

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.model import ModelSpec
+from simserve.spec.names import SchedulerName
 from simserve.spec.passes import PassSpec
 from simserve.spec.policies import StaticBatchingSpec, fill_policies
 from simserve.spec.quantities import Bytes, Count, PositiveCount, PositiveShare, Share, parse_count
@@ -42,7 +43,7 @@ class CudaGraphSpec(Strict):
 class EngineSpec(Strict):
     """One replica's engine, every default resolved."""
 
-    scheduler: Literal["vllm_v1", "prefill_first", "static"] = "vllm_v1"
+    scheduler: SchedulerName = "vllm_v1"
     static_batching: StaticBatchingSpec | None = None
     max_num_seqs: PositiveCount
     max_num_batched_tokens: PositiveCount

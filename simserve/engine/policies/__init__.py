@@ -12,8 +12,9 @@ from simserve.engine.policies.prefill_first import PrefillFirst
 from simserve.engine.policies.static import Static
 from simserve.engine.policies.vllm_v1 import VllmV1
 from simserve.engine.scheduler import Scheduler
+from simserve.spec.names import SchedulerName
 
-SCHEDULERS: dict[str, Callable[[SchedulerConfig], Scheduler]] = {
+SCHEDULERS: dict[SchedulerName, Callable[[SchedulerConfig], Scheduler]] = {
     "vllm_v1": VllmV1,
     "prefill_first": PrefillFirst,
     "static": Static,
