@@ -86,8 +86,8 @@ def test_an_accountant_finds_a_lost_request(monkeypatch: pytest.MonkeyPatch) -> 
     schedule = Audited.schedule
 
     def drop(self: Audited) -> Any:
-        if len(self.waiting) > 1:
-            self.waiting.popleft()
+        if len(self.ledger.waiting) > 1:
+            self.ledger.waiting.popleft()
         return schedule(self)
 
     monkeypatch.setattr(Audited, "schedule", drop)

@@ -152,7 +152,7 @@ def test_a_run_leaves_the_same_bytes_in_any_process(tmp_path: Path) -> None:
     """Same seed, two fresh processes, two hash seeds: every file of the run folder is the same to the last byte."""
     script = (
         "import sys; from pathlib import Path; from simserve.spec.load import load_scenario;"
-        "from simserve.simulation import simulate; from simserve.report.run_folder import write_run;"
+        "from simserve.simulation import simulate; from simserve.report.write_run import write_run;"
         "write_run(simulate(load_scenario(sys.argv[1])), Path(sys.argv[2]))"
     )
     question = tmp_path / "question.yaml"

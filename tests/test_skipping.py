@@ -145,10 +145,11 @@ def blind_to_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     repeat = VllmV1.repeat
 
     def one_fewer(self: VllmV1, num_steps: int) -> Any:
-        taken = self.decoding.blocks_needed(num_steps) - self.decoding.blocks_needed(num_steps - 1)
+        decoding = self.books.decoding
+        taken = decoding.blocks_needed(num_steps) - decoding.blocks_needed(num_steps - 1)
         plan = repeat(self, num_steps)
-        self.pool.num_free += taken
-        self.pool.num_unhashed += taken
+        self.ledger.pool.num_free += taken
+        self.ledger.pool.num_unhashed += taken
         return plan
 
     monkeypatch.setattr(VllmV1, "repeat", one_fewer)
