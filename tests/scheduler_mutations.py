@@ -44,27 +44,27 @@ class StarvedDecodeLosesItsToken(SummedLedger):
         self.in_flight = in_flight
 
 
-class RunGoesOnBehindALiveParent(SummedLedger):
+class RunGoesOnBehindALiveParent(VllmV1):
     """A run does not end where a blocked head may hit what its running parent writes."""
 
     def steps_ahead(self, plan: StepPlan, enough: int = 1) -> int:
-        shared, self.shared_decodes = self.shared_decodes, {}
+        shared, self.books.shared_decodes = self.books.shared_decodes, {}
         num_steps = super().steps_ahead(plan, enough)
-        self.shared_decodes = shared
+        self.books.shared_decodes = shared
         return num_steps
 
 
-class RunGoesOnWithoutBlocks(SummedLedger):
+class RunGoesOnWithoutBlocks(VllmV1):
     """A run does not end where blocks run out."""
 
     def steps_ahead(self, plan: StepPlan, enough: int = 1) -> int:
-        num_free, self.pool.num_free = self.pool.num_free, 1 << 40
+        num_free, self.books.pool.num_free = self.books.pool.num_free, 1 << 40
         num_steps = super().steps_ahead(plan, enough)
-        self.pool.num_free = num_free
+        self.books.pool.num_free = num_free
         return num_steps
 
 
-class RunGoesOnPastAFinish(SummedLedger):
+class RunGoesOnPastAFinish(VllmV1):
     """With asynchronous scheduling a run begins although blocks and seats come free within the next step."""
 
     def steps_ahead(self, plan: StepPlan, enough: int = 1) -> int:
@@ -74,14 +74,14 @@ class RunGoesOnPastAFinish(SummedLedger):
         return num_steps
 
 
-class RunGoesOnWithAHeadThatFits(SummedLedger):
+class RunGoesOnWithAHeadThatFits(VllmV1):
     """A run does not end although the head of the queue might be admitted."""
 
     def steps_ahead(self, plan: StepPlan, enough: int = 1) -> int:
-        self.head.is_blocked = True
-        tried, self.head.tried = self.head.tried, self.pool.version
+        self.books.head.is_blocked = True
+        tried, self.books.head.tried = self.books.head.tried, self.books.pool.version
         num_steps = super().steps_ahead(plan, enough)
-        self.head.tried = tried
+        self.books.head.tried = tried
         return num_steps
 
 
@@ -114,7 +114,7 @@ class BlockedHeadIsNotLookedUpAgain(VllmV1):
 
     def schedule(self) -> StepPlan:
         head = self.books.head
-        head._version = self.books.pool.version
+        head.version = self.books.pool.version
         return super().schedule()
 
 
@@ -138,8 +138,8 @@ class FreeHitsCountTwice(SummedLedger):
 class LastTokenGetsKv(SummedLedger):
     """The last token of an answer gets KV, and so may fill a block."""
 
-    def _drain(self, request: Request) -> None:
-        super()._drain(request)
+    def drain(self, request: Request) -> None:
+        super().drain(request)
         request.num_computed_tokens += 1
 
 
@@ -156,10 +156,6 @@ LEDGERS = [
     RunningParentIsInvisible,
     StarvedDecodeIsOrdinary,
     StarvedDecodeLosesItsToken,
-    RunGoesOnBehindALiveParent,
-    RunGoesOnWithoutBlocks,
-    RunGoesOnPastAFinish,
-    RunGoesOnWithAHeadThatFits,
     PreemptedLosesItsTokenInFlight,
     TokensInFlightAreHashed,
     WatermarkCountsOnAnEmptyBatch,
@@ -167,4 +163,11 @@ LEDGERS = [
     LastTokenGetsKv,
     DroppedTokenIsHashed,
 ]
-POLICIES = [ChunksFitInAnyOrder, BlockedHeadIsNotLookedUpAgain]
+POLICIES = [
+    RunGoesOnBehindALiveParent,
+    RunGoesOnWithoutBlocks,
+    RunGoesOnPastAFinish,
+    RunGoesOnWithAHeadThatFits,
+    ChunksFitInAnyOrder,
+    BlockedHeadIsNotLookedUpAgain,
+]

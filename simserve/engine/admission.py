@@ -24,7 +24,7 @@ def admit(ledger: SummedLedger, plan: StepPlan, budget: int, threshold: int, num
                 head.is_blocked = True
                 break
             request = waiting[0] if not ledger.arrived else ledger.first_waiting()
-            if head.has_no_room(request, pool.version):
+            if request is head.without_room and pool.version == head.version:
                 head.is_blocked = True
                 break
             if request in ledger.arrived:

@@ -15,19 +15,16 @@ class Head:
     admission ended last.
     """
 
-    __slots__ = ("_request", "_version", "is_blocked", "tried")
+    __slots__ = ("is_blocked", "tried", "version", "without_room")
 
     def __init__(self) -> None:
         self.is_blocked = False
         self.tried = -1
-        self._request: Request | None = None
-        self._version = -1
+        self.without_room: Request | None = None
+        """All of its text had no room in the pool at `version`, so there is none before the version changes."""
+        self.version = -1
 
     def block_whole(self, request: Request, version: int) -> None:
-        """All of its text had no room in the pool at this version, so there is none before the version changes."""
-        self._request, self._version = request, version
+        """All of its text has no room in the pool at this version."""
+        self.without_room, self.version = request, version
         self.is_blocked = True
-
-    def has_no_room(self, request: Request, version: int) -> bool:
-        """Whether it is known that a request has no room at this version of the pool."""
-        return request is self._request and version == self._version

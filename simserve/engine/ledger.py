@@ -190,7 +190,9 @@ class Ledger:
                 self.num_cache_hits += num_hit_tokens
         request.num_computed_tokens = num_hit_tokens
         request.num_blocks = hit.num_blocks
-        self.go_on(request)
+        request.state = PREFILLING
+        self.take_seat(request)
+        self.prefilling[request] = None
 
     def go_on(self, request: Request) -> None:
         """A request takes a seat, and has tokens to compute from where it is."""
@@ -217,7 +219,11 @@ class Ledger:
             self.pool.take(num_blocks - request.num_blocks)
             request.num_blocks = num_blocks
         request.num_computed_tokens = computed
-        self.hash(request, (computed if computed < known else known) // size)
+        num_hashed = (computed if computed < known else known) // size
+        if request.path:
+            self.hash(request, num_hashed)
+        elif num_hashed > request.num_hashed_blocks:
+            request.num_hashed_blocks = num_hashed
         plan.chunks.append(Chunk(request, num_tokens, history, computed >= known + ahead))
         plan.num_prefill_tokens += num_tokens
         return num_tokens
@@ -271,7 +277,9 @@ class Ledger:
                 self.prefilling.pop(request, None)
             self.give_back(request)
             del self.running[request]
-        self.end(request)
+        request.state = FINISHED  # as `end`, which is one call more for each request
+        if request.branch is not None:
+            request.branch.owner = None
 
     def abort(self, request: Request) -> None:
         """The client has left: blocks and seat are free for the next step, and what was cached stays cached. Blocks

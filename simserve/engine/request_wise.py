@@ -240,7 +240,7 @@ class RequestWise(Scheduler):
         someone. A preempted request with something in flight is passed over until that is done: its token may belong
         to what is computed again.
         """
-        ledger, in_flight = self.ledger, self._num_in_flight
+        ledger, head, in_flight = self.ledger, self.ledger.head, self._num_in_flight
         if plan.preempted:
             return
         passed_over: list[Request] = []
@@ -250,7 +250,7 @@ class RequestWise(Scheduler):
                 ledger.waiting.popleft()
                 passed_over.append(request)
                 continue
-            if ledger.head.has_no_room(request, ledger.pool.version):
+            if request is head.without_room and ledger.pool.version == head.version:
                 break
             if request in ledger.to_load:
                 if not ledger.load(request):

@@ -123,7 +123,7 @@ class SummedLedger(Ledger):
             if self._asynchronous:
                 for request in plan.finishing:
                     if request.output_len == request.max_tokens:
-                        self._drain(request)
+                        self.drain(request)
         return plan
 
     def _begin_decoding(self, plan: StepPlan, request: Request) -> None:
@@ -140,14 +140,12 @@ class SummedLedger(Ledger):
         if request.branch is not None and request.branch.shared:
             self.shared_decodes[request] = None
 
-    def _drain(self, request: Request) -> None:
-        """The last token is in flight and `max_tokens` says so: the request gets nothing more."""
-        self.park(request)
-        request.num_hashed_blocks = max(request.num_hashed_blocks, (request.num_computed_tokens - 1) // self.block_size)
-
-    def park(self, request: Request) -> None:
-        """A decoding request gets nothing more, and keeps blocks and seat until it finishes."""
+    def drain(self, request: Request) -> None:
+        """The last token of a decoding request is in flight, or waits for others: it gets nothing more, and keeps
+        blocks and seat until it finishes.
+        """
         self.decoding.leave(request)
+        request.num_hashed_blocks = max(request.num_hashed_blocks, (request.num_computed_tokens - 1) // self.block_size)
         request.num_tokens = request.num_computed_tokens
         request.state = DRAINING
         self.shared_decodes.pop(request, None)
@@ -275,40 +273,3 @@ class SummedLedger(Ledger):
         if plan is not None and plan.finishing and request.state is not FINISHED:
             plan.finishing = [other for other in plan.finishing if other is not request]
         super().abort(request)
-
-    # -- runs of equal steps -------------------------------------------------------------------------------------------
-
-    def steps_ahead(self, plan: StepPlan, enough: int = 1) -> int:
-        """How many steps after `plan` only repeat it: every decoding request gets one token, and nothing else can
-        happen.
-
-        To be asked when all that is due has been completed (synchronous: `plan` itself, asynchronous: the plan before
-        it). An arrival that becomes the head of `waiting` ends the run; cutting a run short is always harmless. The
-        answer may be 0 if it is less than `enough`.
-        """
-        if self.prefilling or self.is_held or (plan.finishing and self._asynchronous):
-            return 0  # those who finish give blocks and seats back in the middle of the next step
-        decoding, head = self.decoding, self.head
-        if not 0 < decoding.count <= self.config.max_num_batched_tokens:
-            return 0
-        num_steps = decoding.next_finish() - decoding.clock
-        if num_steps < enough:
-            return 0
-        waits = self.waiting or self.arrived
-        if waits and (not head.is_blocked or self.shared_decodes or self.pool.version != head.tried):
-            return 0
-        return decoding.steps_within(self.pool.num_free, num_steps)
-
-    def repeat(self, num_steps: int) -> StepPlan:
-        """Decide `num_steps` steps at once, at most `steps_ahead`; all but the last, whose plan it returns, are
-        complete.
-        """
-        decoding = self.decoding
-        self.pool.take(decoding.blocks_needed(num_steps))
-        decoding.clock += num_steps
-        if self.shared_decodes:
-            self.enter_shared_decodes()
-        self.num_steps += num_steps - 1
-        plan = StepPlan(self.num_steps)
-        plan.num_decodes, plan.num_sampled, plan.context = decoding.count, decoding.count, decoding.context
-        return self.end_step(plan)

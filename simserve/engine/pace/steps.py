@@ -65,6 +65,8 @@ class Steps(OneAhead):
             self._joined.append(int(self.env.now))
             if self._passing or self.ledger.first_waiting() is not request:
                 return  # nothing that it could change before the run ends
+        elif not self._bell.is_idle:
+            return
         self.disturb()
 
     def disturb(self) -> None:

@@ -110,7 +110,7 @@ class Static(SummedScheduler):
             steps = [step for waiting, step in plan.gaps if waiting is request]
             self._ended[request] = steps[0] if steps else plan.index - 1
             plan.gaps = tuple(gap for gap in plan.gaps if gap[0] is not request)
-        self.books.park(request)
+        self.books.drain(request)
         request.token_step = self._ended[request]
 
     def _end_batch(self, plan: StepPlan) -> None:
