@@ -15,7 +15,7 @@ class Clock(Environment):
 
     Traffic that comes by the clock, whatever happens, may be fed to it in order of time. Such an arrival is no event of
     SimPy's: it comes before all events of its tick but urgent ones, and a replica that nothing else could disturb lets
-    it pass without going through the queue of events (a seventh of the time of a run at 75 % load).
+    it pass without going through the queue of events.
     """
 
     def __init__(self) -> None:
