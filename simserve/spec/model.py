@@ -1,110 +1,154 @@
-"""The model that is served: its shapes, how many parameters they make, and what they weigh in a number format.
+"""The model that is served: its layers, how many parameters they make, and what they weigh in their number formats.
 
 The cost model reads shapes from here, the memory ledger weights and KV bytes. Shapes come from a Hugging Face
-`config.json` by way of `hf_config.py`; nothing here needs torch or transformers.
+`config.json` (`simserve.spec.hugging_face`), or from a few numbers where all layers are alike
+(`simserve.spec.uniform`); nothing here needs torch or transformers.
 """
 
-from typing import Annotated, Literal
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from simserve.spec.dtypes import bytes_per_element, canonical_dtype, scale_bytes_per_element
+from simserve.spec.dtypes import bytes_per_element, canonical_dtype
+from simserve.spec.layers.attention import GroupedAttention, LatentAttention
+from simserve.spec.layers.layer import Attention, LayerSpec, in_rows
+from simserve.spec.layers.mlp import DenseMlp, Mixture
+from simserve.spec.layers.weights import WeightFormat
 from simserve.spec.quantities import Bytes, Count, PositiveCount
 from simserve.spec.strict import Strict
+from simserve.spec.uniform import with_layers
 
 _canonical = BeforeValidator(canonical_dtype)
-WeightDtype = Annotated[Literal["bf16", "fp16", "fp32", "fp8", "int8", "int4", "mxfp4", "nvfp4"], _canonical]
 KvDtype = Annotated[Literal["bf16", "fp16", "fp32", "fp8", "int8"], _canonical]
 ActivationDtype = Annotated[Literal["bf16", "fp16", "fp32"], _canonical]
 
 
+class TowerSpec(Strict):
+    """What turns pictures or sound into tokens. Its weights count, its work is not simulated."""
+
+    name: str
+    num_parameters: Count
+
+
 class ModelSpec(Strict):
-    """Shapes and number formats of a decoder-only transformer, whole: before tensor parallelism."""
+    """Shapes and number formats of a decoder-only model, whole: before tensor parallelism."""
 
     name: str
     source: str = ""
     """Where the shapes were published."""
 
     hidden_size: PositiveCount
-    num_layers: PositiveCount
-    num_heads: PositiveCount
-    num_kv_heads: PositiveCount
-    head_dim: PositiveCount
-    intermediate_size: Count
-    """Width of the dense MLP; 0 where every layer is a mixture of experts."""
     vocab_size: PositiveCount
     tie_word_embeddings: bool = False
     max_position_embeddings: PositiveCount
-    attention_bias: bool = False
-    """Bias on q, k and v."""
-    output_bias: bool = False
-    """Bias on the output projection of attention."""
-    qk_norm: bool = False
+    """Longest sequence that the model serves: `max_model_len` as vLLM derives it."""
+    layers: Annotated[tuple[LayerSpec, ...], Field(min_length=1)]
+    """Layers in order, those that are alike and follow each other as one with its `count`."""
 
-    weight_dtype: WeightDtype = "bf16"
-    """Format of the quantised weights; embeddings, lm_head, router and norms stay in `activation_dtype`."""
     kv_dtype: KvDtype = "bf16"
     activation_dtype: ActivationDtype = "bf16"
-    quantized: Literal["linear", "experts"] = "linear"
-    """Which weights `weight_dtype` covers: all linear layers, or the experts alone (gpt-oss)."""
+    """Format of activations and of all weights that are not quantised."""
     given_weight_bytes: Bytes | None = Field(default=None, alias="weight_bytes")
     """Weights as the user states them, in place of the sum over the shapes."""
+    lm_head: WeightFormat | None = None
+    """Format of the output projection, where it is quantised."""
 
-    num_experts: Count = 0
-    experts_per_token: Count = 0
-    moe_intermediate_size: Count = 0
-    expert_bias: bool = False
-    num_shared_experts: Count = 0
-    shared_intermediate_size: Count = 0
-    """Width of one shared expert."""
-    num_dense_layers: Count = 0
-    """Layers with a dense MLP among those of a mixture (`first_k_dense_replace`)."""
+    towers: tuple[TowerSpec, ...] = ()
+    extra_parameters: dict[str, Count] = Field(default_factory=dict)
+    """Parameters outside the layers beside embedding, head and last norm, by what they are."""
+    learned_positions: Count = 0
+    """Positions with an embedding of their own; 0 where positions are rotary or none."""
+    drafting_layers: Count = 0
+    """Layers of the checkpoint that propose drafts (MTP). They are held where `engine.speculative` uses them."""
+    left_out: tuple[str, ...] = ()
+    """What the file says and nothing here computes, in words."""
+    warnings: tuple[str, ...] = ()
+    """What is doubtful in the file, or was assumed, in words."""
 
-    kv_lora_rank: Count = 0
-    q_lora_rank: Count = 0
-    qk_nope_head_dim: Count = 0
-    qk_rope_head_dim: Count = 0
-    v_head_dim: Count = 0
+    @model_validator(mode="before")
+    @classmethod
+    def _of_uniform_layers(cls, data: Any) -> Any:
+        return with_layers(data) if isinstance(data, dict) else data
 
-    sliding_window: PositiveCount | None = None
-    """Tokens that a window layer looks back on."""
-    num_window_layers: Count = 0
+    @field_validator("layers")
+    @classmethod
+    def _in_rows(cls, layers: tuple[LayerSpec, ...]) -> tuple[LayerSpec, ...]:
+        return in_rows(layers)
+
+    def each_layer(self) -> Iterator[LayerSpec]:
+        """All layers in order, each with a `count` of 1."""
+        for row in self.layers:
+            one = row.model_copy(update={"count": 1})
+            for _ in range(row.count):
+                yield one
+
+    @property
+    def num_layers(self) -> int:
+        """Layers in all."""
+        return sum(layer.count for layer in self.layers)
+
+    def with_layers(self, layers: Iterable[LayerSpec]) -> "ModelSpec":
+        """The same model with other layers."""
+        return self.model_copy(update={"layers": in_rows(layers)})
+
+    @property
+    def attentions(self) -> Counter[Attention]:
+        """How many layers have each attention, in the order of their first layers."""
+        found: Counter[Attention] = Counter()
+        for layer in self.layers:
+            if layer.attention is not None:
+                found[layer.attention] += layer.count
+        return found
+
+    @property
+    def mixtures(self) -> Counter[Mixture]:
+        """How many layers have each mixture of experts, in the order of their first layers."""
+        found: Counter[Mixture] = Counter()
+        for layer in self.layers:
+            if layer.mixture is not None:
+                found[layer.mixture] += layer.count
+        return found
+
+    @property
+    def attention_layers(self) -> dict[str, int]:
+        """Layers of each kind of attention that the model has (`simserve.cost.kinds`)."""
+        found: Counter[str] = Counter()
+        for attention, count in self.attentions.items():
+            found[attention.kind] += count
+        return dict(found)
+
+    @property
+    def other_layers(self) -> dict[str, int]:
+        """Layers that do not keep all tokens of a request, by their kind of attention."""
+        keeping = {"full", "latent"}
+        return {kind: count for kind, count in self.attention_layers.items() if kind not in keeping}
 
     @property
     def is_moe(self) -> bool:
         """Whether layers route tokens to experts."""
-        return self.num_experts > 0
-
-    @property
-    def is_mla(self) -> bool:
-        """Whether a token caches one compressed latent in place of keys and values (DeepSeek-V2, arXiv 2405.04434)."""
-        return self.kv_lora_rank > 0
+        return bool(self.mixtures)
 
     @property
     def num_moe_layers(self) -> int:
         """Layers whose MLP is a mixture of experts."""
-        return self.num_layers - self.num_dense_layers if self.is_moe else 0
+        return sum(self.mixtures.values())
 
     @property
-    def num_dense_mlp_layers(self) -> int:
-        """Layers whose MLP is dense."""
-        return self.num_layers - self.num_moe_layers
+    def num_experts(self) -> int:
+        """Routed experts of a layer, most of all layers; 0 without."""
+        return max([mixture.num_experts for mixture in self.mixtures], default=0)
 
     @property
-    def num_full_layers(self) -> int:
-        """Layers whose attention reaches back to the first token."""
-        return self.num_layers - sum(self.other_layers.values())
+    def experts_per_token(self) -> int:
+        """Experts that a token is routed to in a layer, most of all layers; 0 without."""
+        return max([mixture.experts_per_token for mixture in self.mixtures], default=0)
 
     @property
-    def other_layers(self) -> dict[str, int]:
-        """Layers with another attention than that to all tokens, by their kind (`simserve.cost.kinds`)."""
-        return {"window": self.num_window_layers} if self.num_window_layers else {}
-
-    @property
-    def attention_layers(self) -> dict[str, int]:
-        """Layers of each kind of attention that the model has."""
-        full = {"full": self.num_full_layers} if self.num_full_layers else {}
-        return full | self.other_layers
+    def num_heads(self) -> int:
+        """Query heads of a layer, most of all layers."""
+        return max([attention.num_heads for attention in self.attentions], default=0)
 
     @property
     def embedding_parameters(self) -> int:
@@ -117,104 +161,143 @@ class ModelSpec(Strict):
         return 0 if self.tie_word_embeddings else self.vocab_size * self.hidden_size
 
     @property
-    def attention_parameters(self) -> int:
-        """Parameters of the projections of one attention layer, biases and their norms included."""
-        return self._mla_parameters if self.is_mla else self._gqa_parameters
+    def tower_parameters(self) -> int:
+        """Parameters of all towers."""
+        return sum(tower.num_parameters for tower in self.towers)
 
     @property
-    def _gqa_parameters(self) -> int:
-        q_dim, kv_dim = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        weights = self.hidden_size * (2 * q_dim + 2 * kv_dim)
-        biases = (q_dim + 2 * kv_dim) * self.attention_bias + self.hidden_size * self.output_bias
-        return weights + biases + 2 * self.head_dim * self.qk_norm
-
-    @property
-    def _mla_parameters(self) -> int:
-        qk_dim = self.num_heads * (self.qk_nope_head_dim + self.qk_rope_head_dim)
-        # Without a low rank the query projects from the hidden size itself; with it there is a norm in between.
-        rank = self.q_lora_rank
-        query = rank * (self.hidden_size + qk_dim + 1) if rank else self.hidden_size * qk_dim
-        latent = self.hidden_size * (self.kv_lora_rank + self.qk_rope_head_dim) + self.kv_lora_rank
-        expand = self.kv_lora_rank * self.num_heads * (self.qk_nope_head_dim + self.v_head_dim)
-        return query + latent + expand + self.num_heads * self.v_head_dim * self.hidden_size
-
-    @property
-    def mlp_parameters(self) -> int:
-        """Parameters of one dense gated MLP (gate, up and down)."""
-        return 3 * self.hidden_size * self.intermediate_size
-
-    @property
-    def expert_parameters(self) -> int:
-        """Parameters of one routed expert."""
-        bias = (2 * self.moe_intermediate_size + self.hidden_size) * self.expert_bias
-        return 3 * self.hidden_size * self.moe_intermediate_size + bias
-
-    @property
-    def shared_expert_parameters(self) -> int:
-        """Parameters of the experts every token passes, of one layer."""
-        return 3 * self.hidden_size * self.shared_intermediate_size * self.num_shared_experts
-
-    @property
-    def router_parameters(self) -> int:
-        """Parameters of the router of one layer."""
-        return self.hidden_size * self.num_experts
-
-    @property
-    def norm_parameters(self) -> int:
-        """Parameters of all norms over the hidden size: two a layer and the last one."""
-        return (2 * self.num_layers + 1) * self.hidden_size
+    def other_parameters(self) -> int:
+        """Parameters of the language model outside layers, embedding and head: last norm, positions, what else."""
+        return self.hidden_size * (1 + self.learned_positions) + sum(self.extra_parameters.values())
 
     @property
     def num_parameters(self) -> int:
-        """All parameters, tied matrices counted once."""
-        return self._parameters(experts=self.num_experts)
+        """All parameters, towers included, tied matrices counted once."""
+        layers = sum(layer.count * layer.parameters(self.hidden_size) for layer in self.layers)
+        whole = self.embedding_parameters + self.lm_head_parameters + self.other_parameters
+        return layers + whole + self.tower_parameters
 
     @property
     def num_active_parameters(self) -> int:
-        """Parameters that one token passes: of the experts, only the routed ones."""
-        return self._parameters(experts=self.experts_per_token)
-
-    def _parameters(self, experts: int) -> int:
-        return (
-            self.embedding_parameters
-            + self.lm_head_parameters
-            + self.norm_parameters
-            + self.num_layers * self.attention_parameters
-            + self.num_dense_mlp_layers * self.mlp_parameters
-            + self.num_moe_layers
-            * (experts * self.expert_parameters + self.shared_expert_parameters + self.router_parameters)
-        )
-
-    @property
-    def quantized_parameters(self) -> int:
-        """Parameters stored in `weight_dtype`."""
-        experts = self.num_moe_layers * self.num_experts * self.expert_parameters
-        if self.quantized == "experts":
-            return experts
-        return (
-            experts
-            + self.num_layers * self.attention_parameters
-            + self.num_dense_mlp_layers * self.mlp_parameters
-            + self.num_moe_layers * self.shared_expert_parameters
-        )
+        """Parameters that one token of text passes: of the experts, only the routed ones; no tower."""
+        unused = sum(count * each.unused_parameters(self.hidden_size) for each, count in self.mixtures.items())
+        return self.num_parameters - self.tower_parameters - unused
 
     @property
     def weight_bytes(self) -> float:
         """Bytes of all weights of the model, scales included; what the user stated, if so."""
         if self.given_weight_bytes is not None:
             return self.given_weight_bytes
-        quantized = bytes_per_element(self.weight_dtype) + scale_bytes_per_element(self.weight_dtype)
-        rest = self.num_parameters - self.quantized_parameters
-        return self.quantized_parameters * quantized + rest * bytes_per_element(self.activation_dtype)
+        return self.layer_bytes + self.outer_bytes
 
     @property
-    def kv_elements_per_token_per_layer(self) -> int:
-        """Elements that one layer caches for one token: keys and values, or the latent of MLA."""
-        if self.is_mla:
-            return self.kv_lora_rank + self.qk_rope_head_dim
-        return 2 * self.num_kv_heads * self.head_dim
+    def layer_bytes(self) -> float:
+        """Bytes of the weights of all layers."""
+        element, hidden = bytes_per_element(self.activation_dtype), self.hidden_size
+        return sum(
+            layer.count
+            * (
+                sum(each.bytes(self.activation_dtype) for each in layer.matrices(hidden))
+                + layer.vectors(hidden) * element
+            )
+            for layer in self.layers
+        )
+
+    @property
+    def outer_bytes(self) -> float:
+        """Bytes of the weights outside the layers."""
+        element = bytes_per_element(self.activation_dtype)
+        head = element if self.lm_head is None else self.lm_head.element_bytes
+        outside = self.embedding_parameters + self.other_parameters + self.tower_parameters
+        return outside * element + self.lm_head_parameters * head
+
+    @property
+    def formats(self) -> Counter[WeightFormat | None]:
+        """How many weights of the layers' matrices are in each format; None is the activations'. Routers and other
+        matrices that are never quantised are left out.
+        """
+        found: Counter[WeightFormat | None] = Counter()
+        for layer in self.layers:
+            for block in layer.blocks:
+                for each in block.matrices(self.hidden_size):
+                    if each.gemm in type(block).model_fields:
+                        found[each.format] += layer.count * each.elements
+        return found
+
+    @property
+    def weight_dtype(self) -> str:
+        """Format of most weights of the layers."""
+        best = self.formats.most_common(1)[0][0]
+        return self.activation_dtype if best is None else best.dtype
+
+    @property
+    def expert_dtype(self) -> str:
+        """Format of the routed experts; of the model's weights where it has none."""
+        mixture = next(iter(self.mixtures), None)
+        if mixture is None:
+            return self.weight_dtype
+        return self.activation_dtype if mixture.experts_gate_up is None else mixture.experts_gate_up.dtype
+
+    @property
+    def dense_dtypes(self) -> tuple[str, ...]:
+        """Formats of all GEMMs beside those of the experts, each once."""
+        found = {
+            self.activation_dtype if each.format is None else each.format.dtype
+            for layer in self.layers
+            for each in layer.matrices(self.hidden_size)
+            if not each.gemm.startswith("experts_")
+        }
+        return tuple(sorted(found))
+
+    def in_format(self, weight_dtype: str) -> "ModelSpec":
+        """The same with other weights: mxfp4 in the experts alone where the model has experts (as published models and
+        vLLM have it), any other format in all linear layers.
+        """
+        stated = WeightFormat.model_validate(weight_dtype)
+        plain = stated.dtype == self.activation_dtype
+        experts_only = stated.dtype == "mxfp4" and self.is_moe
+
+        def layer(each: LayerSpec) -> LayerSpec:
+            changed = {
+                name: block.in_formats(
+                    lambda matrix: (
+                        None if plain or (experts_only and not matrix.gemm.startswith("experts_")) else stated
+                    ),
+                    self.hidden_size,
+                )
+                for name, block in (("attention", each.attention), ("mlp", each.mlp))
+                if block is not None
+            }
+            return each.model_copy(update=changed)
+
+        return self.model_copy(update={"layers": in_rows(map(layer, self.layers)), "lm_head": None})
+
+    @property
+    def kv_elements_per_token(self) -> int:
+        """Elements that all layers which keep all tokens cache for one."""
+        return sum(
+            count * attention.kv_elements
+            for attention, count in self.attentions.items()
+            if attention.kind not in self.other_layers
+        )
 
     @property
     def kv_bytes_per_token(self) -> float:
-        """Bytes of KV cache of one token in all layers."""
-        return self.num_layers * self.kv_elements_per_token_per_layer * bytes_per_element(self.kv_dtype)
+        """Bytes of KV cache of one token in the layers that keep all tokens."""
+        return self.kv_elements_per_token * bytes_per_element(self.kv_dtype)
+
+    @property
+    def windows(self) -> list[dict[str, float]]:
+        """Layers that look back on so many tokens: `window`, their number and their bytes of KV for one token."""
+        found: dict[int, dict[str, float]] = {}
+        element = bytes_per_element(self.kv_dtype)
+        for attention, count in self.attentions.items():
+            window = getattr(attention, "window", None)
+            if window is not None:
+                row = found.setdefault(window, {"window": window, "bytes_per_token": 0.0, "layers": 0})
+                row["bytes_per_token"] += count * attention.kv_elements * element
+                row["layers"] += count
+        return list(found.values())
+
+
+__all__ = ["ActivationDtype", "DenseMlp", "GroupedAttention", "KvDtype", "LatentAttention", "ModelSpec", "TowerSpec"]

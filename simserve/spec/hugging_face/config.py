@@ -1,0 +1,165 @@
+"""From the parsed JSON of a configuration to a `ModelSpec`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from simserve.spec.complaints import describe
+from simserve.spec.document import Document, Place
+from simserve.spec.dtypes import canonical_dtype
+from simserve.spec.errors import ScenarioError
+from simserve.spec.hugging_face.family import Decoder, Family, Wrapper
+from simserve.spec.hugging_face.harmless import HARMLESS
+from simserve.spec.hugging_face.keys import Keys
+from simserve.spec.hugging_face.positions import max_model_len
+from simserve.spec.hugging_face.quantization.rules import FormatRules, format_rules
+from simserve.spec.hugging_face.registry import family_named, family_of, wrapper_of
+from simserve.spec.hugging_face.second_look import size_warnings
+from simserve.spec.layers.layer import LayerSpec
+from simserve.spec.layers.weights import WeightFormat
+from simserve.spec.model import ModelSpec
+from simserve.spec.quantities import shown
+
+
+def model_from_config(
+    config: Mapping[str, Any],
+    name: str,
+    *,
+    beside: Mapping[str, Any] | None = None,
+    assume: str | None = None,
+    ignore: Sequence[str] = (),
+    weight_dtype: str | None = None,
+) -> ModelSpec:
+    """Model of a Hugging Face configuration, which is the parsed JSON.
+
+    `beside`: content of `hf_quant_config.json` in the same folder; `assume`: family whose keys these are, on the user's
+    word; `ignore`: keys that the user says change nothing; `weight_dtype`: format of the weights as the user states it,
+    in place of what the checkpoint says.
+
+    Raises:
+        ScenarioError: a key is missing, makes no sense or is not known; or the family is not known.
+    """
+    whole = Keys(config, name)
+    wrapper = wrapper_of(config)
+    text = _text(whole, wrapper)
+    family = _family(text, wrapper, name, assume)
+    decoder = family.read(text)
+    towers = wrapper.towers(whole) if wrapper is not None else []
+    activation = _activation_dtype(whole, text)
+    rules = format_rules(whole, text, beside, replaced=weight_dtype is not None)
+    layers = _in_formats(decoder, rules, whole)
+    fields = {
+        "name": name,
+        "source": str(config.get("_source", "")),
+        "hidden_size": decoder.hidden_size,
+        "vocab_size": decoder.vocab_size,
+        "tie_word_embeddings": _tied(whole, text, wrapper, decoder),
+        "max_position_embeddings": max_model_len(text, decoder.max_positions),
+        "layers": tuple(layers),
+        "activation_dtype": activation,
+        "kv_dtype": rules.kv_dtype or activation,
+        "lm_head": rules.weights("lm_head"),
+        "towers": tuple(towers),
+        "extra_parameters": decoder.extra_parameters,
+        "learned_positions": decoder.learned_positions,
+        "drafting_layers": decoder.drafting_layers,
+    }
+    _refuse_unread(whole, text, family, wrapper, ignore)
+    try:
+        model = ModelSpec.model_validate(fields)
+    except ValidationError as error:
+        raise ScenarioError(describe(error, Document(fields, {(): Place(f"model {name}")}))) from None
+    if weight_dtype is not None:
+        model = model.in_format(weight_dtype)
+    left_out = [*decoder.left_out, *(f"the work of the {tower.name}" for tower in towers)]
+    warnings = [*decoder.warnings, *rules.warnings]
+    if assume is not None:
+        warnings.insert(0, f"read as {family.name} on the user's word (assume: {assume})")
+    left_out += [f"{key} of its configuration, on the user's word" for key in ignore]
+    warnings += size_warnings(name, model.num_parameters, model.num_active_parameters)
+    return model.model_copy(update={"left_out": tuple(left_out), "warnings": tuple(warnings)})
+
+
+def _text(whole: Keys, wrapper: Wrapper | None) -> Keys:
+    """The keys of the language model: in the sections that its wrapper names, or at the top."""
+    keys = whole
+    for name in ("text_config",) if wrapper is None else wrapper.text:
+        section = keys.section(name)
+        if section is None:
+            break
+        keys = section
+    return keys if wrapper is None or not wrapper.defaults else keys.with_defaults(wrapper.defaults)
+
+
+def _family(text: Keys, wrapper: Wrapper | None, name: str, assume: str | None) -> Family:
+    if assume is not None:
+        return family_named(assume)
+    raw = text.raw()
+    if wrapper is not None and wrapper.family and raw.get("model_type") in {None, *wrapper.model_types}:
+        return family_named(wrapper.family)
+    return family_of(raw, name)
+
+
+def _tied(whole: Keys, text: Keys, wrapper: Wrapper | None, decoder: Decoder) -> bool:
+    """Whether the head is the embedding: the decoder's key, or the wrapper's, whose class may have a default of its
+    own.
+    """
+    if wrapper is None or "tie_word_embeddings" in text:
+        whole.know("tie_word_embeddings")
+        return decoder.tied
+    return whole.flag("tie_word_embeddings", default=decoder.tied if wrapper.tied is None else wrapper.tied)
+
+
+def _activation_dtype(whole: Keys, text: Keys) -> str:
+    stated = text.text("dtype", "torch_dtype", default="") or whole.text("dtype", "torch_dtype", default="")
+    whole.know("dtype", "torch_dtype")
+    dtype = str(canonical_dtype(stated or "bf16"))
+    if dtype not in {"bf16", "fp16", "fp32"}:
+        raise whole.error("dtype", f"activation_dtype: expected one of bf16, fp16, fp32, got {shown(stated)}")
+    # vLLM serves a checkpoint in fp32 as bf16 unless told otherwise (config/model.py, dtype auto).
+    return "bf16" if dtype == "fp32" else dtype
+
+
+def _in_formats(decoder: Decoder, rules: FormatRules, keys: Keys) -> list[LayerSpec]:
+    """The layers with each GEMM in the format that the checkpoint has for its modules."""
+    if rules.is_plain:
+        return list(decoder.layers)
+    return [_layer_in_formats(decoder, rules, keys, index, layer) for index, layer in enumerate(decoder.layers)]
+
+
+def _layer_in_formats(decoder: Decoder, rules: FormatRules, keys: Keys, index: int, layer: LayerSpec) -> LayerSpec:
+    changed = {}
+    for block in ("attention", "mlp"):
+        one = getattr(layer, block)
+        if one is None:
+            continue
+
+        def format_of(matrix: Any, block: str = block) -> WeightFormat | None:
+            return rules.weights(decoder.modules.name(index, block, matrix))
+
+        try:
+            changed[block] = one.in_formats(format_of, decoder.hidden_size)
+        except ValueError as error:
+            raise keys.error("quantization_config", f"layer {index}: {error}") from None
+    return layer.model_copy(update=changed)
+
+
+def _refuse_unread(whole: Keys, text: Keys, family: Family, wrapper: Wrapper | None, ignore: Sequence[str]) -> None:
+    text.know(*HARMLESS, *family.harmless, *ignore)
+    whole.know(*HARMLESS, *ignore, *(wrapper.harmless if wrapper else ()), "quantization_config")
+    unread = list(whole.unread())
+    if not unread:
+        return
+    places = ", ".join(dict.fromkeys(f"{key}: {_short(value)}" for _, key, value in unread[:4]))
+    more = f" and {len(unread) - 4} more" if len(unread) > 4 else ""  # noqa: PLR2004
+    said = ", ".join(dict.fromkeys(key for _, key, _ in unread))
+    raise ScenarioError(
+        f"model {whole.model}: {unread[0][0]}: {places}{more}: not known for the family {family.name}, so what it "
+        f"changes is not guessed; if you know that it changes nothing, say so beside `config:` (ignore: [{said}])"
+    )
+
+
+def _short(value: object) -> str:
+    text = shown(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."  # noqa: PLR2004

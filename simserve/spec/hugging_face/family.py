@@ -1,0 +1,78 @@
+"""What a family of models is: its names in a configuration, and how its keys become layers."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from simserve.spec.hugging_face.keys import Keys
+from simserve.spec.layers.layer import LayerSpec
+from simserve.spec.layers.weights import Matrix
+from simserve.spec.model import TowerSpec
+
+
+class Modules(NamedTuple):
+    """How a checkpoint names the modules of a layer, for the lists of what is not quantised."""
+
+    layers: str = "model.layers"
+    attention: str = "self_attn"
+    mlp: str = "mlp"
+    renamed: dict[str, str] = {}  # noqa: RUF012
+    """Our name of a matrix -> that of the checkpoint, where they differ; several begin with an entry that ends in `.`."""
+
+    def name(self, layer: int, block: str, matrix: Matrix) -> str:
+        """Whole name of a matrix of the `attention` or the `mlp` of a layer."""
+        own = matrix.name
+        for ours, theirs in self.renamed.items():
+            if own == ours or (ours.endswith(".") and own.startswith(ours)):
+                own = theirs + own.removeprefix(ours)
+                break
+        return f"{self.layers}.{layer}.{getattr(self, block)}.{own}"
+
+
+class Decoder(NamedTuple):
+    """The language model of a configuration, in no number format yet.
+
+    `layers`: all of them in order; `tied`: whether the output projection is the embedding; `max_positions`: positions
+    that the file states; `drafting_layers`: layers beside `layers` that propose drafts (MTP).
+    """
+
+    hidden_size: int
+    vocab_size: int
+    layers: Sequence[LayerSpec]
+    tied: bool
+    max_positions: int
+    drafting_layers: int = 0
+    extra_parameters: dict[str, int] = {}  # noqa: RUF012
+    learned_positions: int = 0
+    modules: Modules = Modules()
+    left_out: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Family(NamedTuple):
+    """A family of decoders. `read` turns the keys of the language model into it; `model_types` and `architectures` are
+    the names under which configurations go; `harmless` are keys that change nothing that is computed.
+    """
+
+    name: str
+    model_types: tuple[str, ...]
+    architectures: tuple[str, ...]
+    read: Callable[[Keys], Decoder]
+    harmless: tuple[str, ...] = ()
+
+
+class Wrapper(NamedTuple):
+    """A multimodal model around a decoder. `text`: where the decoder's keys are, as a path of sections; `family`: its
+    family where its keys do not say (old files have them all at the top); `towers`: what is beside it; `tied`: what the
+    wrapper takes where it says nothing of tying, None where that is the decoder's to say.
+    """
+
+    name: str
+    model_types: tuple[str, ...]
+    architectures: tuple[str, ...]
+    towers: Callable[[Keys], list[TowerSpec]]
+    text: tuple[str, ...] = ("text_config",)
+    family: str = ""
+    tied: bool | None = None
+    harmless: tuple[str, ...] = ()
+    defaults: dict[str, Any] = {}  # noqa: RUF012
+    """What the wrapper's class states for its decoder beyond the defaults of its family."""

@@ -1,0 +1,52 @@
+"""How long a sequence may be: `max_model_len` as vLLM derives it from positions and their scaling."""
+
+from collections.abc import Iterator
+
+from simserve.spec.hugging_face.keys import Keys
+
+_UNSCALED = {"default", "su", "longrope", "llama3", "mrope", "proportional"}
+"""Kinds of rotary embeddings whose stated positions are scaled already."""
+
+
+def max_model_len(keys: Keys, positions: int) -> int:
+    """Longest sequence for a model that states `positions` (vLLM 0.32, config/model.py, _get_and_verify_max_len): times
+    the factor of its rotary embeddings, from the original positions where that is YaRN.
+    """
+    longest = float(positions)
+    factor = 1.0
+    for scaling in _scalings(keys):
+        kind = scaling.text("rope_type", "type", default="default")
+        scale = scaling.number("factor", default=1.0)
+        original = scaling.count("original_max_position_embeddings", default=positions, null=positions)
+        if kind in _UNSCALED:
+            continue
+        factor = scale
+        if kind == "yarn":
+            longest = original
+    if keys.text("model_type", default="").startswith("gemma3"):
+        return positions  # the class states them scaled
+    return max(1, round(longest * factor))
+
+
+def _scalings(keys: Keys) -> Iterator[Keys]:
+    """Sections that say how positions are scaled: one for all layers, or one for each kind of layer."""
+    for name in ("rope_scaling", "rope_parameters"):
+        section = keys.section(name)
+        if section is None:
+            continue
+        kinds = [key for key, value in section.raw().items() if isinstance(value, dict)]
+        for each in [section.section(kind) for kind in kinds] or [section]:
+            if each is not None:
+                each.know(*_KNOWN)
+                yield each
+        if kinds:
+            section.know(*_KNOWN)
+
+
+_KNOWN = (
+    *("rope_theta", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor", "truncate"),
+    *("low_freq_factor", "high_freq_factor", "short_factor", "long_factor", "mrope_section", "mrope_interleaved"),
+    *("partial_rotary_factor", "extrapolation_factor", "attn_factor", "llama_4_scaling_beta", "finetuned"),
+    *("short_mscale", "long_mscale", "alpha", "max_position_embeddings", "apply_yarn_scaling", "interleaved"),
+)
+"""Keys of such a section that change no length."""
