@@ -11,10 +11,10 @@ from pydantic import ValidationError
 from simserve.spec import resources
 from simserve.spec.complaints import describe
 from simserve.spec.document import read_document
-from simserve.spec.dtypes import canonical_dtype, is_dtype
+from simserve.spec.dtypes import DTYPES, canonical_dtype, is_dtype
 from simserve.spec.errors import ScenarioError
 from simserve.spec.hardware import GpuSpec
-from simserve.spec.hf_config import model_from_config
+from simserve.spec.hugging_face.config import model_from_config
 from simserve.spec.model import ModelSpec
 from simserve.spec.quantities import shown
 from simserve.spec.strict import nearest, unknown
@@ -47,7 +47,7 @@ def read_model(path: Path) -> ModelSpec:
         ScenarioError: the file cannot be read or describes a model that is not modelled.
     """
     path = path / "config.json" if path.is_dir() else path
-    return model_from_config(_read_json(path), _name_of(path))
+    return model_from_config(_read_json(path), _name_of(path), beside=_read_beside(path))
 
 
 def _path_in_catalogue(name: str) -> Path:
@@ -111,25 +111,83 @@ def resolve_model(value: Any) -> Any:
     return value
 
 
+_CHANGES = ("name", "kv_dtype", "activation_dtype", "weight_bytes", "weight_dtype", "assume", "ignore", "config")
+"""Keys beside `config:` that are not keys of the configuration."""
+
+_OUR_NAMES = {
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "num_kv_heads": "num_key_value_heads",
+}
+"""Names that a model written down in a few numbers has -> those of a configuration."""
+
+
 def _model_with_changes(value: Mapping[str, Any]) -> dict[str, Any]:
-    name, config = _config_of(value["config"])
-    if is_dtype(canonical_dtype(value.get("weight_dtype"))):
-        # What is stated stands for what the checkpoint says of its format, known or not.
-        config = {**config, "quantization_config": {"quant_method": value["weight_dtype"]}}
-    model = model_from_config(config, str(value.get("name", name)))
+    """A configuration, and what the user says beside it: formats, or keys that it lacks or has otherwise."""
+    name, config, beside = _config_of(value["config"])
     # vLLM's "auto" is what the configuration says, as is null.
     stated = {key: item for key, item in value.items() if item is not None and item != "auto"}
-    return {**model.model_dump(by_alias=True), **{key: item for key, item in stated.items() if key != "config"}}
+    keys = {_OUR_NAMES.get(key, key): item for key, item in stated.items() if key not in _CHANGES}
+    weights = canonical_dtype(stated.get("weight_dtype"))
+    if weights is not None and not is_dtype(weights):
+        raise ScenarioError(f"weight_dtype: expected one of {', '.join(DTYPES)}, got {shown(stated['weight_dtype'])}")
+    model = model_from_config(
+        _with_keys(config, keys),
+        str(value.get("name", name)),
+        beside=beside,
+        assume=_assumed(stated.get("assume")),
+        ignore=_ignored(stated.get("ignore")),
+        weight_dtype=None if weights is None else str(weights),
+    )
+    changed: dict[str, Any] = {
+        key: stated[key] for key in ("kv_dtype", "activation_dtype", "weight_bytes") if key in stated
+    }
+    return {**model.model_dump(by_alias=True), **changed}
 
 
-def _config_of(config: object) -> tuple[str, Mapping[str, Any]]:
-    """Name and content of a configuration that is named, lies in a file, or is written out."""
+def _with_keys(config: Mapping[str, Any], keys: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A configuration with keys stated beside it: where it has them, else with those of the language model."""
+    for section in ("text_config", "llm_config"):
+        inner = config.get(section)
+        if isinstance(inner, Mapping) and keys:
+            own = {key: item for key, item in keys.items() if key in config and key not in inner}
+            rest = {key: item for key, item in keys.items() if key not in own}
+            return {**config, **own, section: {**inner, **rest}}
+    return {**config, **keys}
+
+
+def _assumed(family: object) -> str | None:
+    if family is not None and not isinstance(family, str):
+        raise ScenarioError(f"assume: expected the name of a family such as llama, got {shown(family)}")
+    return family
+
+
+def _ignored(keys: object) -> list[str]:
+    if keys is None:
+        return []
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise ScenarioError(f"ignore: expected a list of keys of the configuration, got {shown(keys)}")
+    return keys
+
+
+def _config_of(config: object) -> tuple[str, Mapping[str, Any], Mapping[str, Any] | None]:
+    """Name and content of a configuration that is named, lies in a file, or is written out; and the content of
+    `hf_quant_config.json` beside it.
+    """
     if isinstance(config, Mapping):
-        return "custom", config
+        return "custom", config, None
     if not isinstance(config, str):
         raise ScenarioError(f"config: expected a name, a path or a Hugging Face configuration, got {shown(config)}")
     path = _path_of(config)
-    return _name_of(path), _read_json(path)
+    return _name_of(path), _read_json(path), _read_beside(path)
+
+
+def _read_beside(path: Path) -> dict[str, Any] | None:
+    """Content of `hf_quant_config.json` in the folder of a configuration, where ModelOpt states formats; None where
+    there is none.
+    """
+    beside = path.parent / "hf_quant_config.json"
+    return _read_json(beside) if path.name == "config.json" and beside.is_file() else None
 
 
 @cache

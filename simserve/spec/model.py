@@ -240,12 +240,13 @@ class ModelSpec(Strict):
 
     @property
     def dense_dtypes(self) -> tuple[str, ...]:
-        """Formats of all GEMMs beside those of the experts, each once."""
+        """Formats of all GEMMs that can be quantised, beside those of the experts, each once."""
         found = {
             self.activation_dtype if each.format is None else each.format.dtype
             for layer in self.layers
-            for each in layer.matrices(self.hidden_size)
-            if not each.gemm.startswith("experts_")
+            for block in layer.blocks
+            for each in block.matrices(self.hidden_size)
+            if each.gemm in type(block).model_fields and not each.gemm.startswith("experts_")
         }
         return tuple(sorted(found))
 

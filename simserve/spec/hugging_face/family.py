@@ -16,7 +16,7 @@ class Modules(NamedTuple):
     attention: str = "self_attn"
     mlp: str = "mlp"
     renamed: dict[str, str] = {}  # noqa: RUF012
-    """Our name of a matrix -> that of the checkpoint, where they differ; several begin with an entry that ends in `.`."""
+    """Our name of a matrix -> that of the checkpoint, where they differ; one that ends in `.` is a beginning."""
 
     def name(self, layer: int, block: str, matrix: Matrix) -> str:
         """Whole name of a matrix of the `attention` or the `mlp` of a layer."""
