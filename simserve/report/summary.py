@@ -8,6 +8,7 @@ import numpy as np
 from simserve.report.attempts import attempt_counts, when_gone
 from simserve.report.kv_waste import kv_waste
 from simserve.report.metrics import Columns, completed, metrics_of
+from simserve.report.notes import notes_of
 from simserve.report.objective import Limit, Verdict, good_requests, judge
 from simserve.report.pools import transfer_keys, usable_blocks
 from simserve.report.question import configured_load, objective_of, price_per_gpu_hour
@@ -65,7 +66,7 @@ def summarize(result: Result) -> Summary:
     }
     summary |= speculation_keys(result.meta)
     summary |= {key: value for key, value in result.meta.items() if key not in summary}
-    plain: Summary = _plain(summary | {"trust": trust_line(summary)})
+    plain: Summary = _plain(summary | {"trust": trust_line(summary), "notes": notes_of(result, summary)})
     return plain
 
 

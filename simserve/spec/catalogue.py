@@ -32,12 +32,24 @@ def profiles() -> list[GpuSpec]:
 
 @cache
 def find_model(name: str) -> ModelSpec:
-    """Model of the catalogue.
+    """Model of the catalogue, by its name or its Hugging Face id.
 
     Raises:
         ScenarioError: no such name; the message suggests the nearest.
     """
-    return model_from_config(_read_json(_path_in_catalogue(name)), name)
+    path = _path_in_catalogue(name)
+    return model_from_config(_read_json(path), path.stem)
+
+
+@cache
+def _names_by_id() -> Mapping[str, str]:
+    """Hugging Face ids of all models of the catalogue, in small letters -> their names there."""
+    found = {}
+    for name in resources.names("models"):
+        path = resources.find("models", f"{name}.json")
+        assert path is not None
+        found |= {identity.lower(): name for identity in _read_json(path).get("_ids", ())}
+    return found
 
 
 def read_model(path: Path) -> ModelSpec:
@@ -50,8 +62,18 @@ def read_model(path: Path) -> ModelSpec:
     return model_from_config(_read_json(path), _name_of(path), beside=_read_beside(path))
 
 
+def named_model(name: str) -> ModelSpec:
+    """Model of the catalogue, or of a file, whichever a name means.
+
+    Raises:
+        ScenarioError: neither, or a file that cannot be read or is not modelled.
+    """
+    return read_model(Path(name)) if is_path(name) else find_model(name)
+
+
 def _path_in_catalogue(name: str) -> Path:
-    path = resources.find("models", f"{name}.json")
+    own = name.lower() if "/" not in name else _names_by_id().get(name.lower(), name)
+    path = resources.find("models", f"{own}.json")
     if path is None:
         known = resources.names("models")
         raise ScenarioError(f"{unknown('model', name, known)} (a model of your own is the path of its config.json)")
@@ -65,7 +87,7 @@ def _path_of(name: str) -> Path:
 
 
 def _name_of(path: Path) -> str:
-    return path.parent.name if path.stem == "config" else path.stem
+    return path.parent.name if path.stem == "config" else path.stem.removesuffix("_config")
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -83,7 +105,9 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def is_path(name: str) -> bool:
-    """Whether a model or GPU is named by a file rather than by its name in the catalogue."""
+    """Whether a model or GPU is named by a file rather than by its name or id in the catalogue."""
+    if "/" in name and name.lower() in _names_by_id():
+        return Path(name).exists()
     return "/" in name or name.endswith((".json", ".yaml", ".yml"))
 
 
@@ -97,7 +121,7 @@ def resolve_model(value: Any) -> Any:
         ScenarioError: no such model or file, or one that is not modelled.
     """
     if isinstance(value, str):
-        return read_model(Path(value)) if is_path(value) else find_model(value)
+        return named_model(value)
     if isinstance(value, ModelSpec):
         return value
     if not isinstance(value, Mapping):
@@ -183,11 +207,13 @@ def _config_of(config: object) -> tuple[str, Mapping[str, Any], Mapping[str, Any
 
 
 def _read_beside(path: Path) -> dict[str, Any] | None:
-    """Content of `hf_quant_config.json` in the folder of a configuration, where ModelOpt states formats; None where
-    there is none.
+    """Content of `hf_quant_config.json` in the folder of a configuration, where ModelOpt states formats (of a file
+    `NAME_config.json` that is `NAME_hf_quant_config.json`); None where there is none.
     """
-    beside = path.parent / "hf_quant_config.json"
-    return _read_json(beside) if path.name == "config.json" and beside.is_file() else None
+    if not path.name.endswith("config.json"):
+        return None
+    beside = path.with_name(path.name.removesuffix("config.json") + "hf_quant_config.json")
+    return _read_json(beside) if beside.is_file() else None
 
 
 @cache

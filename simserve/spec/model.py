@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from simserve.spec.dtypes import bytes_per_element, canonical_dtype
 from simserve.spec.layers.attention import GroupedAttention, LatentAttention
@@ -45,7 +46,7 @@ class ModelSpec(Strict):
     tie_word_embeddings: bool = False
     max_position_embeddings: PositiveCount
     """Longest sequence that the model serves: `max_model_len` as vLLM derives it."""
-    layers: Annotated[tuple[LayerSpec, ...], Field(min_length=1)]
+    layers: tuple[LayerSpec, ...]
     """Layers in order, those that are alike and follow each other as one with its `count`."""
 
     kv_dtype: KvDtype = "bf16"
@@ -76,6 +77,8 @@ class ModelSpec(Strict):
     @field_validator("layers")
     @classmethod
     def _in_rows(cls, layers: tuple[LayerSpec, ...]) -> tuple[LayerSpec, ...]:
+        if not any(layer.attention is not None for layer in layers):
+            raise PydanticCustomError("no_attention", "expected layers with attention, got none")
         return in_rows(layers)
 
     def each_layer(self) -> Iterator[LayerSpec]:
