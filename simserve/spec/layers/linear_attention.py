@@ -59,9 +59,7 @@ class GatedDeltaNet(SequenceBlock):
         gated_delta_net_state_shape).
         """
         matrix = self.num_v_heads * self.k_head_dim * self.v_head_dim
-        return state_bytes(
-            activation_dtype, ((self.conv_kernel - 1) * self.conv_dim, None), (matrix, self.state_dtype)
-        )
+        return state_bytes(activation_dtype, ((self.conv_kernel - 1) * self.conv_dim, None), (matrix, self.state_dtype))
 
 
 class KimiDelta(SequenceBlock):
