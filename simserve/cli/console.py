@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BAD_SCENARIO = 2
 SLO_MISSED = 3
+NOTHING_SUCCEEDED = 4
 INTERRUPTED = 130
 PATIENCE = 0.5
 """Seconds that a single run may take before a progress bar appears."""

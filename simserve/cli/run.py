@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from simserve.cli.arguments import Force, Json, Overrides, ScenarioName, load
-from simserve.cli.console import SLO_MISSED, fail, print_json, progress_bar, say
+from simserve.cli.console import NOTHING_SUCCEEDED, SLO_MISSED, fail, print_json, progress_bar, say
 
 
 def run(
@@ -22,6 +22,9 @@ def run(
     json: Json = False,
 ) -> None:
     """Simulate a scenario; print its latencies and throughput.
+
+    Ends with code 2 where the scenario is not valid, with 3 where --fail-on-slo is given and the SLO is missed, with 4
+    where no request succeeded.
 
     Example: simserve run quickstart cluster.replicas=2 -o runs/two --report
     """
@@ -49,6 +52,9 @@ def run(
         print_json(summary)
     else:
         typer.echo(benchmark_table(summary))
+    if not summary["completed"]:
+        say("no request succeeded")
+        raise typer.Exit(NOTHING_SUCCEEDED)
     if fail_on_slo and not summary["slo_met"]:
         say("SLO missed")
         raise typer.Exit(SLO_MISSED)

@@ -144,6 +144,7 @@ def request_columns(
         "arrival": np.where(was_sent, to_seconds(sent.at), np.nan),
         "engine_arrival": np.where(was_sent & (sent.delays >= 0), to_seconds(sent.at + sent.delays), np.nan),
         "input_len": workload.input_len,
+        "wanted_output_len": workload.output_len,
     }
 
 

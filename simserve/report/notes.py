@@ -20,5 +20,23 @@ def _of_model(result: Result, summary: Summary) -> Iterator[str]:  # noqa: ARG00
     yield from (f"{model.name}: {what}" for what in model.warnings)
 
 
-NOTES: tuple[Callable[[Result, Summary], Iterator[str]], ...] = (_of_model,)
+def _of_lengths(result: Result, summary: Summary) -> Iterator[str]:
+    """What the engine cut or refused, since it did not fit."""
+    limit = result.scenario.engine.max_model_len
+    if cut := summary["answers_cut"]:
+        yield f"{_count(cut, 'answer')} cut: prompt and answer would be longer than engine.max_model_len = {limit}"
+    if refused := summary["prompts_too_long"]:
+        yield f"{_count(refused, 'prompt')} rejected: no room for an answer within engine.max_model_len = {limit}"
+
+
+def _of_success(result: Result, summary: Summary) -> Iterator[str]:  # noqa: ARG001
+    if summary["num_prompts"] and not summary["completed"]:
+        yield "no request succeeded: no latency can be stated"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s were' if number > 1 else ' was'}"
+
+
+NOTES: tuple[Callable[[Result, Summary], Iterator[str]], ...] = (_of_success, _of_lengths, _of_model)
 """Where notes come from: a further source is one more line here."""

@@ -50,6 +50,7 @@ def summarize(result: Result) -> Summary:
             gone=when_gone(requests, result.attempts),
         ),
         "statuses": status_counts(requests, window.measured),
+        **_too_long(result, window.measured, done),
         **attempt_counts(result, window.measured),
         "window": {
             "warmup": result.scenario.run.warmup,
@@ -122,6 +123,16 @@ def _measured_error(result: Result, concurrency: int) -> dict[str, Any] | None:
         known: Any = result.meta["measured_error"]
         return known if isinstance(known, dict) else None
     return measured_error(result.scenario, str(result.meta.get("cost_level")), concurrency)
+
+
+def _too_long(result: Result, measured: BoolArray, done: BoolArray) -> Summary:
+    """What `max_model_len` did: answers that it ended, prompts that it left no room for an answer."""
+    requests, limit = result.requests, result.scenario.engine.max_model_len
+    wanted = requests.get("wanted_output_len", requests["output_len"])
+    return {
+        "answers_cut": int((done & (requests["input_len"] + wanted > limit)).sum()),
+        "prompts_too_long": int((measured & (requests["input_len"] >= limit)).sum()),
+    }
 
 
 def _client_share(requests: Columns, done: BoolArray) -> float | None:

@@ -7,6 +7,7 @@ import numpy as np
 from simserve.report.attempts import when_gone
 from simserve.report.metrics import Columns
 from simserve.report.tokens import BoolArray, as_ticks, first_replica, output_tokens, token_times
+from simserve.spec.errors import ScenarioError
 from simserve.spec.result import STATUSES, UNFINISHED, Result
 from simserve.spec.ticks import TICKS_PER_SECOND, to_ticks
 
@@ -36,6 +37,12 @@ class Window:
         arrived = int(np.sum(~np.isnan(requests["arrival"])))
         measured: BoolArray = requests["arrival"] >= warmup  # what never came is nan, and not measured
         if not measured.any():
+            if arrived and warmup:
+                last = float(np.nanmax(requests["arrival"]))
+                raise ScenarioError(
+                    f"run.warmup: {warmup:g} s leaves no request that counts: the last of {arrived} came at {last:.4g} s; "
+                    "set it lower, or send requests for longer"
+                )
             return cls(warmup, warmup, measured, arrived)
         start = float(requests["arrival"][measured].min())
         gone = when_gone(requests, result.attempts)

@@ -43,6 +43,7 @@ class NormalLength(Strict):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         _check_order(self.min, self.max)
+        _check_mean(self.mean, self.min, self.max)
         return self
 
 
@@ -58,6 +59,7 @@ class LognormalLength(Strict):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         _check_order(self.min, self.max)
+        _check_mean(self.mean, self.min, self.max)
         return self
 
 
@@ -83,6 +85,14 @@ class EmpiricalLength(Strict):
 def _check_order(low: int, high: int | None) -> None:
     if high is not None and low > high:
         raise PydanticCustomError("order", "min {low} is larger than max {high}", {"low": low, "high": high})
+
+
+def _check_mean(mean: float, low: int, high: int | None) -> None:
+    """Refuse a mean that no lengths between the bounds can have."""
+    if mean < low or (high is not None and mean > high):
+        bounds = f"min {low}" if mean < low else f"max {high}"
+        problem = f"mean {mean:g} cannot be the mean of lengths clipped to {bounds}; change one of them"
+        raise PydanticCustomError("mean", "{problem}", {"problem": problem})
 
 
 class _OrPlainNumber:

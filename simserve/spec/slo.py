@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from simserve.spec.quantities import Number, PositiveSeconds
+from simserve.spec.quantities import Limit, Number
 from simserve.spec.strict import Strict
 
 
@@ -16,13 +16,13 @@ class SloSpec(Strict):
     """
 
     percentile: Annotated[Number, Field(ge=1, lt=100)] = 95.0
-    ttft: PositiveSeconds | None = None
+    ttft: Limit | None = None
     """Time to first token, at the client."""
-    tpot: PositiveSeconds | None = None
+    tpot: Limit | None = None
     """Time per output token after the first."""
-    itl: PositiveSeconds | None = None
+    itl: Limit | None = None
     """Gap between two tokens."""
-    e2el: PositiveSeconds | None = None
+    e2el: Limit | None = None
     """Arrival to last token."""
 
     @property

@@ -59,11 +59,19 @@ __all__ = [
 ]
 
 
+LOCKSTEP_JITTER = 0.01
+"""Seconds. Chosen, not fitted: about what HTTP and the event loop of a load generator spread answers over that come at
+once; ten times more or less moves the TTFT of such a loop by less than staying in step does."""
+
+
 class SharedPrefix(Strict):
-    """Groups of requests whose prompts begin with the same tokens; counted inside the input."""
+    """Groups of requests whose prompts begin with the same tokens."""
 
     groups: PositiveCount
     length: PositiveCount
+    adds: bool = False
+    """The shared tokens come on top of `input` (what `--random-prefix-len` of vLLM means); otherwise they are a part of
+    it, and a prompt that is shorter is refused."""
 
 
 class TraceSpec(Strict):
@@ -133,6 +141,27 @@ class WorkloadSpec(Strict):
     sessions: SessionsSpec | None = None
     client: ClientSpec | None = None
     """Who waits for an answer, how long, and what he does then; null: for as long as it takes."""
+    jitter: Seconds | None = None
+    """Mean of what passes beside the think time before a user of a closed loop or a chat sends again, drawn anew each
+    time (exponential). Null: 0, but in a closed loop of fixed lengths without think time 10 ms: such users, who would
+    stay in step for ever, drift apart in reality."""
+
+    @property
+    def mean_jitter(self) -> float:
+        """`jitter`, or its default, in seconds."""
+        if self.jitter is not None:
+            return self.jitter
+        return LOCKSTEP_JITTER if self._keeps_step else 0.0
+
+    @property
+    def _keeps_step(self) -> bool:
+        """Whether nothing would ever part users who send together."""
+        arrivals = self.arrivals
+        if not isinstance(arrivals, ClosedLoop) or arrivals.think_time:
+            return False
+        sources = (self, *self.classes)
+        lengths = [length for each in sources for length in (each.input, each.output) if length is not None]
+        return all(isinstance(length, ConstantLength) for length in lengths)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -146,6 +175,8 @@ class WorkloadSpec(Strict):
         given += [f"class {c.name}" for c in self.classes if c.input or c.output or c.max_tokens or c.shared_prefix]
         if given:
             yield f"the trace gives the lengths: remove {', '.join(given)}, which would be ignored"
+        if self.jitter:
+            yield "jitter would be ignored: the trace gives the arrivals"
         if self.num_requests is not None or self.duration is not None:
             yield "the trace gives the requests: trace.limit takes fewer of them, not num_requests or duration"
 
@@ -157,6 +188,8 @@ class WorkloadSpec(Strict):
         missing = [key for key in ("input", "output") if not self._is_drawn(key)]
         if missing:
             yield f"needs {' and '.join(missing)}, for example {missing[0]}: 512"
+        if self.jitter and not (self.sessions or isinstance(self.arrivals, ClosedLoop)):
+            yield "jitter would be ignored: arrivals by the clock wait for nobody; use process: gamma for burstier ones"
         if self.arrivals is None:
             yield "needs arrivals, for example {process: poisson, rate: 8}, or a trace"
         else:

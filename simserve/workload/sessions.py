@@ -13,6 +13,7 @@ from simserve.spec.errors import ScenarioError
 from simserve.spec.workload import SessionsSpec, WorkloadSpec
 from simserve.workload.classes import draw_by_class, draw_classes
 from simserve.workload.lengths import draw_lengths
+from simserve.workload.prompts import draw_prefixes
 from simserve.workload.streams import random_stream
 
 IntArray = NDArray[np.int64]
@@ -28,6 +29,9 @@ class Chats(NamedTuple):
     input_len: IntArray
     output_len: IntArray
     max_tokens: IntArray
+    prefix_group: IntArray
+    """Shared beginning of the chat, as in `simserve.workload.prompts`."""
+    prefix_len: IntArray
     fits: BoolArray
 
     @property
@@ -54,6 +58,8 @@ def draw_chats(
     added = draw_by_class(workload, "input", class_index, seed)
     if sessions.first_input is not None:
         added[starts] = draw_lengths(sessions.first_input, num_sessions, random_stream(seed, "first_input"))
+    prefixes = draw_prefixes(workload, class_of_session, seed)
+    added[starts] += prefixes.added
     output_len = draw_by_class(workload, "output", class_index, seed)
     max_tokens = draw_by_class(workload, "max_tokens", class_index, seed, otherwise=output_len)
     output_len = np.minimum(output_len, max_tokens)
@@ -61,7 +67,8 @@ def draw_chats(
     input_len = _within_session(added, starts, turns)
     too_long = (input_len + output_len > max_model_len).astype(np.int64)
     fits = _within_session(too_long, starts, turns) == 0
-    return Chats(session, turn, class_index, input_len, output_len, max_tokens, fits)
+    group, shared = prefixes.group[session], prefixes.length[session]
+    return Chats(session, turn, class_index, input_len, output_len, max_tokens, group, shared, fits)
 
 
 def _within_session(added: IntArray, starts: IntArray, turns: IntArray) -> IntArray:

@@ -3,11 +3,11 @@
 import numpy as np
 
 from simserve.spec.scenario import Scenario
-from simserve.spec.workload import ClosedLoop, SessionsSpec
+from simserve.spec.workload import ClosedLoop, SessionsSpec, WorkloadSpec
 from simserve.workload.arrivals import arrival_times
 from simserve.workload.classes import class_names, class_priorities, draw_by_class, draw_classes
-from simserve.workload.columns import Workload, clock_ticks
-from simserve.workload.prompts import draw_prefixes
+from simserve.workload.columns import IntArray, Workload, clock_ticks
+from simserve.workload.prompts import check_prefixes, draw_prefixes
 from simserve.workload.recorded import replay_trace
 from simserve.workload.sessions import draw_chats, draw_turns
 from simserve.workload.streams import random_stream
@@ -39,7 +39,9 @@ def _build_requests(scenario: Scenario) -> Workload:
     input_len = draw_by_class(spec, "input", class_index, seed)
     output_len = draw_by_class(spec, "output", class_index, seed)
     max_tokens = draw_by_class(spec, "max_tokens", class_index, seed, otherwise=output_len)
-    prefix_group, prefix_len = draw_prefixes(spec, class_index, seed)
+    prefixes = draw_prefixes(spec, class_index, seed)
+    input_len = input_len + prefixes.added
+    check_prefixes(prefixes.length, input_len)
     users, think = 0, 0.0
     if isinstance(spec.arrivals, ClosedLoop):
         users, think = spec.arrivals.users, spec.arrivals.think_time
@@ -52,12 +54,12 @@ def _build_requests(scenario: Scenario) -> Workload:
         priority=class_priorities(spec)[class_index],
         class_index=class_index,
         class_names=class_names(spec),
-        prefix_group=prefix_group,
-        prefix_len=np.minimum(prefix_len, input_len),
+        prefix_group=prefixes.group,
+        prefix_len=prefixes.length,
         session=nothing,
         turn=np.zeros_like(nothing),
         parent=nothing,
-        think=np.full_like(nothing, _ticks(think)),
+        think=_ticks(think) + _jitter(spec, len(arrival), seed),
         users=users,
     )
 
@@ -72,10 +74,10 @@ def _build_sessions(scenario: Scenario, sessions: SessionsSpec) -> Workload:
     else:
         starts = clock_ticks(arrival_times(spec.arrivals, None, spec.duration, rng))
         drawn = draw_chats(spec, sessions, len(starts), max_model_len, seed)
-    prefix_group, prefix_len = draw_prefixes(spec, drawn.class_index[drawn.turn == 0], seed)
     chats = drawn.only(drawn.fits)
     first = chats.turn == 0
     rows = np.arange(len(first))
+    check_prefixes(chats.prefix_len[first], chats.input_len[first])
     return Workload(
         arrival=np.where(first, starts[chats.session], -1),
         input_len=chats.input_len,
@@ -84,14 +86,21 @@ def _build_sessions(scenario: Scenario, sessions: SessionsSpec) -> Workload:
         priority=class_priorities(spec)[chats.class_index],
         class_index=chats.class_index,
         class_names=class_names(spec),
-        prefix_group=np.where(first, prefix_group[chats.session], -1),
-        prefix_len=np.where(first, np.minimum(prefix_len[chats.session], chats.input_len), 0),
+        prefix_group=np.where(first, chats.prefix_group, -1),
+        prefix_len=np.where(first, chats.prefix_len, 0),
         session=chats.session,
         turn=chats.turn,
         parent=np.where(first, -1, rows - 1),
-        think=np.where(first, 0, _ticks(sessions.think_time)),
+        think=np.where(first, 0, _ticks(sessions.think_time) + _jitter(spec, len(first), seed)),
         shortened_sessions=drawn.shortened,
     )
+
+
+def _jitter(spec: WorkloadSpec, count: int, seed: int) -> IntArray:
+    """Ticks that each client takes beside its think time, exponential."""
+    if not spec.mean_jitter:
+        return np.zeros(count, dtype=np.int64)
+    return clock_ticks(random_stream(seed, "jitter").exponential(spec.mean_jitter, count))
 
 
 def _ticks(seconds: float) -> int:
