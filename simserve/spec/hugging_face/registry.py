@@ -4,15 +4,29 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from simserve.spec.errors import ScenarioError
-from simserve.spec.hugging_face.families import llama
+from simserve.spec.hugging_face.families import (
+    deepseek_v4,
+    llama,
+    nemotron_h,
+    nemotron_nas,
+    qwen_hybrid,
+    sparse_latent,
+)
 from simserve.spec.hugging_face.family import Family, Wrapper
 from simserve.spec.hugging_face.refused import refuse
 from simserve.spec.strict import nearest
 
 Known = TypeVar("Known", Family, Wrapper)
 
-FAMILIES: tuple[Family, ...] = (*llama.FAMILIES,)
-WRAPPERS: tuple[Wrapper, ...] = ()
+FAMILIES: tuple[Family, ...] = (
+    *llama.FAMILIES,
+    *nemotron_h.FAMILIES,
+    *nemotron_nas.FAMILIES,
+    *qwen_hybrid.FAMILIES,
+    *sparse_latent.FAMILIES,
+    *deepseek_v4.FAMILIES,
+)
+WRAPPERS: tuple[Wrapper, ...] = (*qwen_hybrid.WRAPPERS,)
 
 FAMILY_NAMES = tuple(sorted(family.name for family in FAMILIES))
 
