@@ -6,7 +6,9 @@ from typing import Any, TypeVar
 from simserve.spec.errors import ScenarioError
 from simserve.spec.hugging_face.families import (
     deepseek_v4,
+    kimi_linear,
     llama,
+    minimax,
     nemotron_h,
     nemotron_nas,
     qwen_hybrid,
@@ -25,8 +27,10 @@ FAMILIES: tuple[Family, ...] = (
     *qwen_hybrid.FAMILIES,
     *sparse_latent.FAMILIES,
     *deepseek_v4.FAMILIES,
+    *kimi_linear.FAMILIES,
+    *minimax.FAMILIES,
 )
-WRAPPERS: tuple[Wrapper, ...] = (*qwen_hybrid.WRAPPERS,)
+WRAPPERS: tuple[Wrapper, ...] = (*qwen_hybrid.WRAPPERS, *kimi_linear.WRAPPERS, *minimax.WRAPPERS)
 
 FAMILY_NAMES = tuple(sorted(family.name for family in FAMILIES))
 
