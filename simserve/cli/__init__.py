@@ -5,7 +5,20 @@ from typing import Annotated
 
 import typer
 
-from simserve.cli import calibrate, capacity, catalogue, fidelity, memory, models, profiles, run, step, sweep, trace, validate
+from simserve.cli import (
+    calibrate,
+    capacity,
+    catalogue,
+    fidelity,
+    memory,
+    models,
+    profiles,
+    run,
+    step,
+    sweep,
+    trace,
+    validate,
+)
 from simserve.cli.console import guarded
 
 app = typer.Typer(

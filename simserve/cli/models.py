@@ -92,10 +92,16 @@ def _show_model(name: str, json: bool) -> None:
         ("parameters", f"{facts['num_parameters']:,} ({_billions(facts['num_parameters'])})"),
         ("active for a token", f"{facts['num_active_parameters']:,} ({_billions(facts['num_active_parameters'])})"),
         *((f"of these in the {tower}", f"{size:,}") for tower, size in facts["towers"].items()),
-        ("weights", f"{facts['weight_bytes']:,.0f} bytes ({_gigabytes(facts['weight_bytes'])}), {facts['weight_dtype']}"),
+        (
+            "weights",
+            f"{facts['weight_bytes']:,.0f} bytes ({_gigabytes(facts['weight_bytes'])}), {facts['weight_dtype']}",
+        ),
         ("KV cache per token", f"{facts['kv_bytes_per_token']:,.0f} bytes ({facts['kv_dtype']})"),
         *(
-            (f"{each['layers']} window layers", f"{each['bytes_per_token']:,.0f} bytes a token, last {each['window']:,}")
+            (
+                f"{each['layers']} window layers",
+                f"{each['bytes_per_token']:,.0f} bytes a token, last {each['window']:,}",
+            )
             for each in facts["windows"]
         ),
         ("longest context", f"{facts['max_model_len']:,} tokens"),

@@ -72,7 +72,9 @@ def disagree(keys: Keys, key: str, other: str) -> Exception:
     return keys.error(key, f"says of other layers the same as {other}; correct one of them, or remove it")
 
 
-def pattern(keys: Keys, key: str, stated: Sequence[object] | None, made: Sequence[object], other: str) -> Sequence[object]:
+def pattern(
+    keys: Keys, key: str, stated: Sequence[object] | None, made: Sequence[object], other: str
+) -> Sequence[object]:
     """What a list states for each layer; where it is absent, what `other` makes of it.
 
     Raises:

@@ -7,11 +7,15 @@ from simserve.spec.errors import ScenarioError
 from simserve.spec.hugging_face.families import (
     deepseek_v4,
     kimi_linear,
+    lfm2,
     llama,
+    mamba,
+    mamba_hybrid,
     minimax,
     nemotron_h,
     nemotron_nas,
     qwen_hybrid,
+    recurrent_gemma,
     sparse_latent,
 )
 from simserve.spec.hugging_face.family import Family, Wrapper
@@ -29,6 +33,10 @@ FAMILIES: tuple[Family, ...] = (
     *deepseek_v4.FAMILIES,
     *kimi_linear.FAMILIES,
     *minimax.FAMILIES,
+    *mamba.FAMILIES,
+    *mamba_hybrid.FAMILIES,
+    *lfm2.FAMILIES,
+    *recurrent_gemma.FAMILIES,
 )
 WRAPPERS: tuple[Wrapper, ...] = (*qwen_hybrid.WRAPPERS, *kimi_linear.WRAPPERS, *minimax.WRAPPERS)
 

@@ -59,9 +59,7 @@ class GatedDeltaNet(SequenceBlock):
         gated_delta_net_state_shape).
         """
         matrix = self.num_v_heads * self.k_head_dim * self.v_head_dim
-        return state_bytes(
-            activation_dtype, ((self.conv_kernel - 1) * self.conv_dim, None), (matrix, self.state_dtype)
-        )
+        return state_bytes(activation_dtype, ((self.conv_kernel - 1) * self.conv_dim, None), (matrix, self.state_dtype))
 
 
 class KimiDelta(SequenceBlock):
@@ -130,7 +128,7 @@ class Lightning(SequenceBlock):
     """Norms of queries and keys, of each head alike."""
     group_norm: PositiveCount | None = None
     """Elements of the norm of the output, where it is not that of all heads."""
-    state_dtype: StateDtype | None = "fp32"
+    state_dtype: StateDtype | None = None
     qkv: WeightFormat | None = None
     gate: WeightFormat | None = None
     out: WeightFormat | None = None

@@ -59,9 +59,7 @@ def _deepseek_v4(keys: Keys) -> Decoder:
     mixer = (2 + streams) * streams * (streams * hidden + 1) + 3
     mixture = routed(keys, _EXPERTS)
     hashed = keys.whole("num_hash_layers", default=3)
-    rows = [
-        LayerSpec(attention=each, mlp=mixture, extra_parameters=2 * mixer) for each in _attentions(keys, layers)
-    ]
+    rows = [LayerSpec(attention=each, mlp=mixture, extra_parameters=2 * mixer) for each in _attentions(keys, layers)]
     found = decoder(keys, rows, tied=False, max_positions=1048576, modules=_MODULES)
     return found._replace(
         drafting_layers=keys.whole("num_nextn_predict_layers", default=1, null=0),
@@ -74,8 +72,11 @@ _MODULES = Modules(
     "layers",
     "attn",
     "ffn",
-    {f"{part}{ours}": f"{part}{theirs}" for part in ("experts.0.", "shared_experts.") for ours, theirs in
-     (("gate_proj", "w1"), ("down_proj", "w2"), ("up_proj", "w3"))},
+    {
+        f"{part}{ours}": f"{part}{theirs}"
+        for part in ("experts.0.", "shared_experts.")
+        for ours, theirs in (("gate_proj", "w1"), ("down_proj", "w2"), ("up_proj", "w3"))
+    },
 )
 
 _HARMLESS = ("hc_eps", "hc_sinkhorn_iters", "expert_dtype", "index_skip_topk_offset")

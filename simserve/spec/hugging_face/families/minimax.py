@@ -117,9 +117,7 @@ def _minimax_m3(keys: Keys) -> Decoder:
         True: mixture.model_copy(update=shared),
         False: DenseMlp(width=keys.count("dense_intermediate_size", default=12288)),
     }
-    rows = [
-        LayerSpec(attention=attentions[each], mlp=mlps[moe]) for each, moe in zip(sparse, is_moe, strict=True)
-    ]
+    rows = [LayerSpec(attention=attentions[each], mlp=mlps[moe]) for each, moe in zip(sparse, is_moe, strict=True)]
     found = decoder(keys, rows, tied=False, max_positions=524288, modules=_MODULES)
     drafting = keys.whole("num_mtp_modules", default=0, null=0)
     keys.whole("num_nextn_predict_layers", default=0, null=0)
@@ -130,7 +128,9 @@ _ALPHAS = tuple(
     f"{kind}_{factor}_factor" for kind in ("full_attn", "linear_attn", "mlp") for factor in ("alpha", "beta")
 )
 _OLD_ALPHAS = tuple(
-    f"layernorm_{kind}_{factor}" for kind in ("full_attention", "linear_attention", "mlp") for factor in ("alpha", "beta")
+    f"layernorm_{kind}_{factor}"
+    for kind in ("full_attention", "linear_attention", "mlp")
+    for factor in ("alpha", "beta")
 )
 _TEXT = (*_ALPHAS, *_OLD_ALPHAS, "block_size", "shared_moe_mode")
 """Factors of residuals, tokens in a chunk of a kernel; the mode of shared experts, of which there are none."""
@@ -139,7 +139,9 @@ _M3 = ("swiglu_alpha", "use_gemma_norm", "use_routing_bias")
 as a parameter."""
 
 FAMILIES = (
-    Family("minimax", ("minimax", "minimax_text_01"), ("MiniMaxForCausalLM", "MiniMaxText01ForCausalLM"), _minimax, _TEXT),
+    Family(
+        "minimax", ("minimax", "minimax_text_01"), ("MiniMaxForCausalLM", "MiniMaxText01ForCausalLM"), _minimax, _TEXT
+    ),
     Family("minimax_m1", ("minimax_m1",), ("MiniMaxM1ForCausalLM",), _minimax, _TEXT),
     Family(
         "minimax_m3",

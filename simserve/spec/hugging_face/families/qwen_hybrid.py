@@ -29,7 +29,9 @@ _NEXT = Modules(
     }
 )
 _LATER = Modules(
-    renamed={name: f".linear_attn.{name}" for name in ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj")}
+    renamed={
+        name: f".linear_attn.{name}" for name in ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj")
+    }
     | {"shared_experts.": "shared_expert."}
 )
 
