@@ -16,7 +16,9 @@ class Modules(NamedTuple):
     attention: str = "self_attn"
     mlp: str = "mlp"
     renamed: dict[str, str] = {}  # noqa: RUF012
-    """Our name of a matrix -> that of the checkpoint, where they differ; several begin with an entry that ends in `.`."""
+    """Our name of a matrix -> that of the checkpoint, where they differ; one that ends in `.` is a beginning. What
+    begins with `.` stands in the layer itself, outside the block.
+    """
 
     def name(self, layer: int, block: str, matrix: Matrix) -> str:
         """Whole name of a matrix of the `attention` or the `mlp` of a layer."""
@@ -25,7 +27,8 @@ class Modules(NamedTuple):
             if own == ours or (ours.endswith(".") and own.startswith(ours)):
                 own = theirs + own.removeprefix(ours)
                 break
-        return f"{self.layers}.{layer}.{getattr(self, block)}.{own}"
+        inside = own if own.startswith(".") else f".{getattr(self, block)}.{own}"
+        return f"{self.layers}.{layer}{inside}"
 
 
 class Decoder(NamedTuple):

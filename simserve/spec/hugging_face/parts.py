@@ -59,7 +59,9 @@ def gated_activation(keys: Keys) -> None:
     Raises:
         ScenarioError: an activation that its MLP is not known to have a gate with.
     """
-    keys.expect("hidden_act", *GATED, why="is not an activation of this family: whether the MLP has a gate is not known")
+    keys.expect(
+        "hidden_act", *GATED, why="is not an activation of this family: whether the MLP has a gate is not known"
+    )
     keys.expect("hidden_activation", *GATED, why="is not an activation of this family")
 
 
