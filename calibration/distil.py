@@ -17,6 +17,7 @@ from simserve.cost.attention_tables import IDLE_SHARE
 from simserve.cost.tables import ALL_REDUCES
 from simserve.spec.catalogue import find_model
 from simserve.spec.errors import ScenarioError
+from simserve.spec.layers.attention import GroupedAttention
 from simserve.validation.scenario_of_row import NotModelledError, catalogue_name
 
 Row = Mapping[str, str]
@@ -111,7 +112,9 @@ def _heads_of(name: str) -> Key:
         model = find_model(catalogue_name(name))
     except NotModelledError as error:
         raise ScenarioError(f"attention inside a model: {error}") from None
-    return str(model.num_heads), str(model.num_kv_heads)
+    attention = next(iter(model.attentions))
+    assert isinstance(attention, GroupedAttention)
+    return str(attention.num_heads), str(attention.num_kv_heads)
 
 
 Batches = dict[tuple[int, int], float]

@@ -1,8 +1,8 @@
 """A kind of attention that simserve does not have, entered in its list: all that it needs stands in this file.
 
 `Linear` is what Mamba and its like are to a simulator: a request is a state of constant size, and a decode costs the
-same whatever it has seen. The fields that a model of it has would stand in spec/model.py, the key that a config.json
-has for it in spec/hf_config.py.
+same whatever it has seen. The class of its layers would stand in a file of spec/layers, the keys that a config.json has
+for it in a file of spec/hugging_face/families.
 """
 
 import ast
@@ -25,7 +25,7 @@ from simserve.cost.held import WHOLE, Held
 from simserve.cost.kinds.kind import AttentionKind
 from simserve.cost.kinds.registry import KINDS
 from simserve.cost.kinds.window import HeldWindow
-from simserve.cost.kv_pool import KvGroups, layer_block_bytes, sent_bytes
+from simserve.cost.kv_pool import KvGroups, sent_bytes
 from simserve.cost.layer_time import LayerTime
 from simserve.cost.memory import memory_ledger
 from simserve.cost.modelled import ModelledStepCost
@@ -35,9 +35,9 @@ from simserve.cost.speculation import SpeculativeCost
 from simserve.cost.tables import Tables
 from simserve.engine.gpu.timeline import step_timeline
 from simserve.simulation import simulate
+from simserve.spec.layers.attention import GroupedAttention
 from simserve.spec.load import parse_scenario
 from simserve.spec.model import ModelSpec
-from simserve.spec.quantities import Count
 from simserve.spec.scenario import Scenario
 from simserve.spec.ticks import to_seconds, to_ticks
 
@@ -45,6 +45,18 @@ pytestmark = pytest.mark.plain_source  # the compiled build seals LayerTime: a k
 
 
 # -- the kind ----------------------------------------------------------------------------------------------------------
+
+
+class LinearLayer(GroupedAttention):
+    """Its layer in a model; projections as of attention over keys and values."""
+
+    @property
+    def kind(self) -> str:
+        return "linear"
+
+    @property
+    def state_bytes(self) -> int:
+        return self.num_heads * self.head_dim * self.head_dim * 4
 
 
 class LinearWork(NamedTuple):
@@ -103,33 +115,17 @@ class Linear:
 
     name = "linear"
 
-    def work(self, model: ModelSpec, sharding: Sharding) -> LinearWork:
-        return LinearWork(state_bytes(model) / sharding.ranks, 1e6 / sharding.ranks)
+    def work(self, attention: LinearLayer, model: ModelSpec, sharding: Sharding) -> LinearWork:
+        return LinearWork(attention.state_bytes / sharding.ranks, 1e6 / sharding.ranks)
 
     def time(self, work: LinearWork, device: Device) -> LayerTime:
         return LinearTime(work, device)
 
-    def held(self, model: ModelSpec) -> Held:
-        return HeldState(ceil(state_bytes(model) / layer_block_bytes(model, 1, 16)))
+    def held(self, attention: LinearLayer) -> Held:
+        return HeldState(ceil(attention.state_bytes / (2 * attention.kv_elements * 16)))
 
-    def unmeasured(self, model: ModelSpec, tables: Tables) -> str | None:
+    def unmeasured(self, attention: LinearLayer, model: ModelSpec, tables: Tables) -> str | None:
         return "linear attention"
-
-
-def state_bytes(model: ModelSpec) -> int:
-    return model.num_heads * model.head_dim * model.head_dim * 4
-
-
-# -- its fields in a model ---------------------------------------------------------------------------------------------
-
-
-class Hybrid(ModelSpec):
-    num_linear_layers: Count = 0
-
-    @property
-    def other_layers(self) -> dict[str, int]:
-        linear = {"linear": self.num_linear_layers} if self.num_linear_layers else {}
-        return super().other_layers | linear
 
 
 # -- laws --------------------------------------------------------------------------------------------------------------
@@ -168,8 +164,17 @@ def _entered() -> Iterator[None]:
 def scenario(num_linear: int, *overrides: str, model: str = "gpt-oss-20b") -> Scenario:
     """Of gpt-oss-20b 12 of 24 layers look back on 128 tokens; some of the others are linear here."""
     asked = parse_scenario(SCENARIO.format(model=model), overrides)
-    hybrid = Hybrid.model_validate(asked.model.model_dump(by_alias=True) | {"num_linear_layers": num_linear})
-    return asked.model_copy(update={"model": hybrid})
+    layers = []
+    for layer in asked.model.each_layer():
+        attention = layer.attention
+        if attention is not None and attention.kind == "full" and num_linear:
+            attention, num_linear = LinearLayer(**attention.model_dump()), num_linear - 1
+        layers.append(layer.model_copy(update={"attention": attention}))
+    return asked.model_copy(update={"model": asked.model.with_layers(layers)})
+
+
+def linear_of(model: ModelSpec) -> LinearLayer:
+    return next(each for each in model.attentions if isinstance(each, LinearLayer))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -206,10 +211,11 @@ def test_layers_with_a_state_do_not_mind_the_context() -> None:
 
 def test_a_request_holds_its_state_once() -> None:
     model = scenario(6).model
-    blocks = KINDS["linear"].held(model).blocks(1, 16, 0)
+    blocks = KINDS["linear"].held(linear_of(model)).blocks(1, 16, 0)
     assert blocks == ceil(64 * 64 * 64 * 4 / (16 * 2 * 8 * 64 * 2))
-    groups = KvGroups.of(model)
-    assert groups == KvGroups(6, ((WHOLE, 1), (HeldWindow(128), 2), (HeldState(blocks), 1)))
+    groups = KvGroups.of(model, 1, 16)
+    held = {held: count for held, _, count in groups.groups}
+    assert (groups.layers, held) == (6, {WHOLE: 1, HeldWindow(128): 2, HeldState(blocks): 1})
     short, long = (groups.request_blocks(tokens, 16, in_flight=0) for tokens in (1600, 3200))
     assert long - short == 100
     assert short == 100 + 2 * (8 + 1) + blocks
@@ -221,7 +227,7 @@ def test_a_state_is_sent_whole() -> None:
     """Of 1,600 tokens, which the other replica has from before, the window and the state are new to it."""
     block = 16 * 2 * 8 * 64 * 2
     model = scenario(6).model
-    blocks = KINDS["linear"].held(model).blocks(1, 16, 0)
+    blocks = KINDS["linear"].held(linear_of(model)).blocks(1, 16, 0)
     assert sent_bytes([model], 1, 16, 1600, cached_blocks=100) == block * 6 * blocks
     assert sent_bytes([model], 1, 16, 1600, cached_blocks=0) == block * (6 * 100 + 12 * 8 + 6 * blocks)
 
@@ -256,13 +262,12 @@ def test_a_model_without_it_is_as_ever(model: str) -> None:
 PACKAGE = Path(simserve.__file__).parent
 
 
-def test_a_kind_is_known_in_its_file_in_the_list_and_in_two_more() -> None:
-    """Those that say which layers of a model have it. Everybody else goes over the list."""
-    assert files_that_know("window") == {
-        "cost/kinds/window.py",
+def test_a_kind_is_known_in_its_file_in_the_list_and_in_that_of_its_layers() -> None:
+    """Everybody else goes over the list."""
+    assert files_that_know("chunked") == {
+        "cost/kinds/chunked.py",
         "cost/kinds/registry.py",
-        "spec/model.py",
-        "spec/hf_config.py",
+        "spec/layers/attention.py",
     }
 
 

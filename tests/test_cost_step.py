@@ -167,7 +167,8 @@ def test_expert_bytes_read_are_those_of_experts_touched(model: str, level: str) 
     spec = scenario(model).model
     arguments = (model, "h200-sxm-141gb", f"cost.level={level}")
     per_element = bytes_per_element(spec.weight_dtype) + scale_bytes_per_element(spec.weight_dtype)
-    expert = 3 * spec.hidden_size * spec.moe_intermediate_size * per_element
+    (mixture,) = spec.mixtures
+    expert = 3 * spec.hidden_size * mixture.width * per_element
     reads = []
     for decodes in (1, 2, 8, 64):
         question: tuple[list[tuple[int, int]], int, int, int] = ([], decodes, 300 * decodes, decodes)
@@ -207,10 +208,9 @@ def test_window_layers_read_their_window_only() -> None:
     spec = scenario("gpt-oss-120b").model
     operators = {each.name: each for each in operators_of_step(scenario("gpt-oss-120b"), [], 8, 8 * 100_000, 8)}
     window, full = operators["attention_decode_window"], operators["attention_decode"]
-    assert window.count == spec.num_window_layers
-    assert full.count == spec.num_layers - spec.num_window_layers
-    assert spec.sliding_window is not None
-    assert window.bytes / full.bytes == pytest.approx(spec.sliding_window / 100_000)
+    assert (window.count, full.count) == (18, 18)
+    assert [each["window"] for each in spec.windows] == [128]
+    assert window.bytes / full.bytes == pytest.approx(128 / 100_000)
 
 
 def test_copied_kv_heads_are_read_on_every_gpu() -> None:

@@ -106,7 +106,8 @@ def test_replicas_that_share_experts_hold_and_read_half_of_them() -> None:
     assert {"experts_all_gather", "experts_reduce_scatter"} == shared.keys() - alone.keys()
     ledgers = [memory_ledger(scenario(*how)) for how in (PEERS[:2], PEERS)]
     model = scenario(*PEERS).model
-    half = model.num_moe_layers * model.num_experts * model.expert_parameters
+    ((mixture, layers),) = model.mixtures.items()
+    half = layers * mixture.num_experts * 3 * model.hidden_size * mixture.width
     assert ledgers[0].weights - ledgers[1].weights == half
 
 

@@ -17,6 +17,7 @@ from simserve.cost.memory import GIB, graph_bytes, memory_ledger, weight_bytes
 from simserve.spec.catalogue import find_model
 from simserve.spec.engine import capture_sizes
 from simserve.spec.errors import ScenarioError
+from simserve.spec.layers.attention import GroupedAttention
 from simserve.spec.load import parse_scenario
 from simserve.spec.model import ModelSpec
 from simserve.spec.scenario import Scenario
@@ -52,7 +53,7 @@ PHI_2_MARLIN = ModelSpec(
 )
 LLAMA_3_8B = find_model("llama-3.1-8b").model_copy(update={"max_position_embeddings": 8192})
 MISTRAL_7B = find_model("mistral-7b")
-ZEPHYR_AWQ = MISTRAL_7B.model_copy(update={"weight_dtype": "int4"})
+ZEPHYR_AWQ = MISTRAL_7B.in_format("int4")
 
 
 @dataclass(frozen=True)
@@ -285,9 +286,9 @@ def test_window_layers_are_charged_their_window() -> None:
     tokens holds 1161 of them (2048 tokens in flight): 284.25 at once.
     """
     model = find_model("gpt-oss-120b")
-    groups = KvGroups.of(model)
-    assert groups == KvGroups(18, ((WHOLE, 1), (HeldWindow(128), 1)))
-    assert 45.32 * GIB / groups.block_bytes(model, 4, 16) == pytest.approx(330018, rel=1e-4)
+    groups = KvGroups.of(model, 4, 16)
+    assert groups == KvGroups(18, ((HeldWindow(128), 1, 1), (WHOLE, 1, 1)), 16 * 2 * 2 * 64 * 2)
+    assert 45.32 * GIB / groups.block_bytes == pytest.approx(330018, rel=1e-4)
     assert groups.request_blocks(16384, 16, in_flight=2048) == 1161
     assert round(330018 / 1161, 2) == 284.25
     ledger = memory_ledger(scenario("gpt-oss-120b", "h200-sxm-141gb"))
@@ -297,9 +298,39 @@ def test_window_layers_are_charged_their_window() -> None:
 
 def test_groups_are_as_long_as_the_rarer_kind_of_layer() -> None:
     """Gemma-3-27B: 52 window and 10 full layers make groups of 10: one full and six window groups."""
-    gemma = LLAMA_3_8B.model_copy(update={"num_layers": 62, "num_window_layers": 52, "sliding_window": 1024})
-    groups = KvGroups.of(gemma)
-    assert groups == KvGroups(10, ((WHOLE, 1), (HeldWindow(1024), 6)))
+    (full,) = LLAMA_3_8B.layers
+    assert isinstance(full.attention, GroupedAttention)
+    window = full.model_copy(update={"attention": full.attention.model_copy(update={"window": 1024}), "count": 1})
+    full = full.model_copy(update={"count": 1})
+    gemma = LLAMA_3_8B.with_layers([window if place % 6 != 5 else full for place in range(62)])
+    groups = KvGroups.of(gemma, 1, 16)
+    assert (groups.layers, groups.groups) == (10, ((HeldWindow(1024), 1, 6), (WHOLE, 1, 1)))
+
+
+def test_layers_that_cache_less_for_a_token_have_longer_blocks() -> None:
+    """vLLM 0.32, unify_kv_cache_spec_page_size: pages of one size, those of the smaller layers hold more tokens.
+
+    MiMo-V2-Flash: 9 full layers of 4 KV heads, 39 window layers of 8; a key has 192 elements, a value 128.
+    """
+    full = {"type": "grouped", "num_heads": 64, "num_kv_heads": 4, "head_dim": 192, "v_head_dim": 128}
+    window = full | {"num_kv_heads": 8, "window": 128}
+    mlp = {"type": "dense", "width": 16384}
+    layers = [{"attention": full if place % 6 == 0 or place == 47 else window, "mlp": mlp} for place in range(48)]
+    sizes = {"hidden_size": 4096, "vocab_size": 152576, "max_position_embeddings": 262144}
+    model = ModelSpec.model_validate({"name": "mixed", "layers": layers} | sizes)
+    groups = KvGroups.of(model, 1, 16)
+    assert (groups.layers, groups.groups) == (9, ((WHOLE, 2, 1), (HeldWindow(128), 1, 5)))
+    assert groups.block_bytes == 9 * 16 * 8 * 320 * 2
+    assert groups.request_blocks(32768, 16, in_flight=0) == 32768 / 32 + 5 * 9
+
+
+def test_layers_whose_caches_do_not_divide_are_refused() -> None:
+    attention = {"type": "grouped", "num_heads": 6, "num_kv_heads": 6, "head_dim": 64}
+    layers = [{"attention": attention, "mlp": None}, {"attention": attention | {"num_kv_heads": 4, "num_heads": 4}}]
+    sizes = {"hidden_size": 384, "vocab_size": 100, "max_position_embeddings": 100}
+    model = ModelSpec.model_validate({"name": "odd", "layers": layers} | sizes)
+    with pytest.raises(ScenarioError, match=r"model odd: .* 16384 and 24576 bytes .* not modelled yet"):
+        KvGroups.of(model, 1, 16)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +349,7 @@ def test_kv_bytes_of_a_token_on_one_gpu(model: str, ranks: int, kv_dtype: str, e
     heads than GPUs are copied; the latent of MLA lies on every GPU.
     """
     spec = find_model(model).model_copy(update={"kv_dtype": kv_dtype})
-    assert KvGroups.of(spec).block_bytes(spec, ranks, 16) == 16 * expected
+    assert KvGroups.of(spec, ranks, 16).block_bytes == 16 * expected
 
 
 @pytest.mark.parametrize(
@@ -332,7 +363,7 @@ def test_kv_bytes_of_a_token_on_one_gpu(model: str, ranks: int, kv_dtype: str, e
 )
 def test_loaded_weights_are_those_of_logs(model: str, dtype: str, ranks: int, gib: float) -> None:
     """ "Model loading took" of the logs above and of vllm-project/vllm#12569."""
-    spec = find_model(model).model_copy(update={"weight_dtype": dtype})
+    spec = find_model(model).in_format(dtype)
     assert weight_bytes(spec, ranks) / GIB == pytest.approx(gib, rel=0.005)
 
 

@@ -11,7 +11,9 @@ import torch
 from simserve.spec import resources
 from simserve.spec.catalogue import find_model, is_path, read_model
 from simserve.spec.errors import ScenarioError
-from simserve.spec.hf_config import model_from_config
+from simserve.spec.hugging_face.config import model_from_config
+from simserve.spec.layers.attention import GroupedAttention
+from simserve.spec.layers.mlp import DenseMlp
 from simserve.spec.model import ModelSpec
 
 DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -61,7 +63,7 @@ class ModelConfig:
         """The same shapes in the words of a Hugging Face `config.json`."""
         fields = asdict(self)
         renamed = {"num_layers": "num_hidden_layers", "num_heads": "num_attention_heads"}
-        renamed["num_kv_heads"] = "num_key_value_heads"
+        renamed |= {"num_kv_heads": "num_key_value_heads", "name": "_name_or_path"}
         return {"model_type": "llama"} | {renamed.get(key, key): value for key, value in fields.items()}
 
 
@@ -74,7 +76,7 @@ def model_config(model: str | Path | Mapping[str, Any]) -> ModelConfig:
         ScenarioError: the model cannot be read, or is no Llama-like decoder.
     """
     if isinstance(model, Mapping):
-        return _from_hf(model_from_config(model, str(model.get("name", "custom"))), model)
+        return _from_hf(model_from_config(model, str(model.get("_name_or_path", "custom"))), model)
     if isinstance(model, str) and not is_path(model):
         spec, path = find_model(model), resources.find("models", f"{model}.json")
         assert path is not None
@@ -85,27 +87,32 @@ def model_config(model: str | Path | Mapping[str, Any]) -> ModelConfig:
 
 
 def _from_hf(spec: ModelSpec, config: Mapping[str, Any]) -> ModelConfig:
-    unlike = {
-        "a mixture of experts": spec.is_moe,
-        "multi-head latent attention": spec.is_mla,
-        "attention to less than all tokens": bool(spec.other_layers),
-        "biases in attention": spec.attention_bias or spec.output_bias,
-        "norms of queries and keys": spec.qk_norm,
-        f"the activation {config.get('hidden_act')}": config.get("hidden_act", "silu") != "silu",
-    }
-    for what, found in unlike.items():
-        if found:
-            raise ScenarioError(f"model {spec.name}: {what}: not in the engine yet, which runs Llama-like decoders")
+    attention, mlp = spec.layers[0].attention, spec.layers[0].mlp
+    if not isinstance(attention, GroupedAttention) or not isinstance(mlp, DenseMlp) or len(spec.layers) > 1:
+        kinds = ", ".join(spec.attention_layers)
+        what = "a mixture of experts" if spec.is_moe else f"layers that are not all alike ({kinds} attention)"
+        raise _unlike(spec, what)
+    bare = GroupedAttention(
+        num_heads=attention.num_heads, num_kv_heads=attention.num_kv_heads, head_dim=attention.head_dim
+    )
+    if attention.model_copy(update={"qkv": None, "out": None}) != bare:
+        raise _unlike(spec, "attention with biases, norms, a window or sizes of its own")
+    if config.get("hidden_act", "silu") != "silu" or not mlp.gated or mlp.bias:
+        raise _unlike(spec, f"an MLP with the activation {config.get('hidden_act')}, without a gate or with biases")
     return ModelConfig(
         name=spec.name,
         hidden_size=spec.hidden_size,
         num_layers=spec.num_layers,
-        num_heads=spec.num_heads,
-        num_kv_heads=spec.num_kv_heads,
-        head_dim=spec.head_dim,
-        intermediate_size=spec.intermediate_size,
+        num_heads=attention.num_heads,
+        num_kv_heads=attention.num_kv_heads,
+        head_dim=attention.head_dim,
+        intermediate_size=mlp.width,
         vocab_size=spec.vocab_size,
         tie_word_embeddings=spec.tie_word_embeddings,
         rope_theta=float(config.get("rope_theta", 10_000.0)),
         rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
     )
+
+
+def _unlike(spec: ModelSpec, what: str) -> ScenarioError:
+    return ScenarioError(f"model {spec.name}: {what}: not in the engine yet, which runs Llama-like decoders")

@@ -5,7 +5,20 @@ from typing import Annotated
 
 import typer
 
-from simserve.cli import calibrate, capacity, catalogue, fidelity, memory, profiles, run, step, sweep, trace, validate
+from simserve.cli import (
+    calibrate,
+    capacity,
+    catalogue,
+    fidelity,
+    memory,
+    models,
+    profiles,
+    run,
+    step,
+    sweep,
+    trace,
+    validate,
+)
 from simserve.cli.console import guarded
 
 app = typer.Typer(
@@ -25,7 +38,7 @@ TRUST = "Check it"
 VERBS: dict[str, list[Callable[..., None]]] = {
     ASK: [run.run, run.report, step.step, memory.memory],
     PLAN: [sweep.sweep, capacity.capacity],
-    LOOK: [catalogue.gallery, catalogue.models, catalogue.schema],
+    LOOK: [catalogue.gallery, models.models, catalogue.schema],
     TRUST: [fidelity.fidelity, validate.fit_server, calibrate.calibrate],
 }
 for panel, verbs in VERBS.items():

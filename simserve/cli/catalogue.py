@@ -1,4 +1,4 @@
-"""`simserve gallery`, `models` and `schema`: what comes with simserve, and what a scenario may say."""
+"""`simserve gallery` and `schema`: what comes with simserve, and what a scenario may say."""
 
 import shutil
 from pathlib import Path
@@ -78,30 +78,6 @@ def _copy(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
     say(f"copied {target}")
-
-
-def models(json: Json = False) -> None:
-    """List the models of the catalogue: parameters, weights, KV cache per token."""
-    from simserve.spec.catalogue import catalogue
-
-    if json:
-        facts = ("num_parameters", "num_active_parameters", "weight_bytes", "kv_bytes_per_token")
-        print_json([model.model_dump() | {fact: getattr(model, fact) for fact in facts} for model in catalogue()])
-        return
-    rows = [
-        [
-            model.name,
-            f"{model.num_parameters / 1e9:.2f} B",
-            f"{model.num_active_parameters / 1e9:.2f} B",
-            f"{model.weight_bytes / 1e9:.1f} GB",
-            model.weight_dtype,
-            f"{model.kv_bytes_per_token / 1024:.1f} KiB",
-            f"{model.max_position_embeddings:,}",
-        ]
-        for model in catalogue()
-    ]
-    columns = ["model", "parameters", "active", "weights", "in", "KV per token", "longest context"]
-    print_table("", columns, rows, "any other model: model: path/to/config.json")
 
 
 def schema() -> None:

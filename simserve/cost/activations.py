@@ -7,6 +7,9 @@ row; weights and KV are not among them.
 from typing import Literal
 
 from simserve.spec.dtypes import bytes_per_element
+from simserve.spec.layers.attention import GroupedAttention, LatentAttention
+from simserve.spec.layers.layer import LayerSpec
+from simserve.spec.layers.mlp import DenseMlp
 from simserve.spec.model import ModelSpec
 
 SAMPLER_BYTES = 14
@@ -50,42 +53,53 @@ def activation_bytes(
 
 
 def _layer_bytes(model: ModelSpec, ranks: int) -> float:
-    """Bytes a token at the fullest moment of a layer: three of hidden size (residual, input and output of the block)
-    and the widest block between them.
+    """Bytes a token at the fullest moment of the fullest layer: three of hidden size (residual, input and output of the
+    block) and the widest block between them.
     """
     act = bytes_per_element(model.activation_dtype)
-    return act * (3 * model.hidden_size + max(_attention_width(model, ranks), _mlp_width(model, ranks)))
+    widest = max(max(_attention_width(layer, ranks), _mlp_width(layer, model, ranks)) for layer in model.layers)
+    return act * (3 * model.hidden_size + widest)
 
 
 def _reserved_bytes(model: ModelSpec, ranks: int) -> float:
     """Bytes a token of all buffers of a layer side by side, one more of hidden size among them."""
     act = bytes_per_element(model.activation_dtype)
-    return act * (4 * model.hidden_size + _attention_width(model, ranks) + _mlp_width(model, ranks))
+    widest = max(_attention_width(layer, ranks) + _mlp_width(layer, model, ranks) for layer in model.layers)
+    return act * (4 * model.hidden_size + widest)
 
 
-def _attention_width(model: ModelSpec, ranks: int) -> float:
+def _attention_width(layer: LayerSpec, ranks: int) -> float:
     """Elements a token of queries, keys, values and the output of attention."""
-    heads = model.num_heads / ranks
-    if model.is_mla:
-        qk = model.qk_nope_head_dim + model.qk_rope_head_dim
-        return model.q_lora_rank + model.kv_elements_per_token_per_layer + heads * (qk + model.v_head_dim)
-    return 2 * (heads + max(1.0, model.num_kv_heads / ranks)) * model.head_dim
+    attention = layer.attention
+    if isinstance(attention, LatentAttention):
+        heads = attention.num_heads / ranks
+        return attention.q_lora_rank + attention.kv_elements + heads * (attention.qk_head_dim + attention.v_head_dim)
+    if not isinstance(attention, GroupedAttention):
+        return 0.0
+    heads, kv_heads = attention.num_heads / ranks, max(1.0, attention.num_kv_heads / ranks)
+    gate = attention.head_dim if attention.gate == "element" else 0
+    return (heads + kv_heads) * (attention.head_dim + attention.value_dim) + heads * gate
 
 
-def _mlp_width(model: ModelSpec, ranks: int) -> float:
+def _mlp_width(layer: LayerSpec, model: ModelSpec, ranks: int) -> float:
     """Elements a token of gate, up and their product; of the two workspaces of a mixture (vLLM 0.32, triton_moe.py)."""
-    dense = 3 * model.intermediate_size / ranks
-    if not model.is_moe:
-        return dense
-    width, hidden = model.moe_intermediate_size / ranks, model.hidden_size
-    shared = 3 * model.num_shared_experts * model.shared_intermediate_size / ranks
-    return max(dense, model.experts_per_token * (max(width, hidden) + max(2 * width, hidden)) + shared)
+    mlp = layer.mlp
+    if mlp is None:
+        return 0.0
+    if isinstance(mlp, DenseMlp):
+        return (mlp.first_outputs + mlp.width) / ranks
+    width, hidden = mlp.width / ranks, mlp.latent_size or model.hidden_size
+    first = mlp.first_outputs(mlp.width) / ranks
+    beside = 3 * (mlp.num_shared_experts * mlp.shared_width + mlp.residual_width) / ranks
+    return mlp.experts_per_token * (max(width, hidden) + max(first, hidden)) + beside
 
 
 def _mla_workspace_bytes(model: ModelSpec, ranks: int, rows: int, max_model_len: int) -> float:
     """Keys and values of expanded history, which the profiling run reserves in full."""
-    if not model.is_mla:
-        return 0.0
+    widths = [
+        attention.num_heads / ranks * (attention.qk_nope_head_dim + attention.v_head_dim)
+        for attention in model.attentions
+        if isinstance(attention, LatentAttention)
+    ]
     tokens = min(max(8 * max_model_len, 64 * rows), MLA_WORKSPACE_TOKENS)
-    heads = model.num_heads / ranks
-    return tokens * heads * (model.qk_nope_head_dim + model.v_head_dim) * bytes_per_element(model.activation_dtype)
+    return tokens * max(widths, default=0.0) * bytes_per_element(model.activation_dtype)

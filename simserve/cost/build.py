@@ -219,8 +219,9 @@ def _not_measured(scenario: "Scenario") -> list[str]:
     models = [model] if drafter is None else [model, drafter]
     computes = frozenset(gpu.peak_flops)
     missing = [what for each in models for what in tables.missing(each, ranks, computes)]
-    kinds = [(KINDS[kind], each) for each in models for kind in each.attention_layers]
-    return [*missing, *(what for kind, each in kinds if (what := kind.unmeasured(each, tables)) is not None)]
+    layers = [(attention, each) for each in models for attention in each.attentions]
+    found = (KINDS[attention.kind].unmeasured(attention, each, tables) for attention, each in layers)
+    return [*missing, *dict.fromkeys(what for what in found if what is not None)]
 
 
 def _tables(gpu: GpuSpec, kernels: KernelChoice = NEWEST) -> Tables | None:
@@ -278,7 +279,7 @@ def build_forward(
     tables = _tables(gpu, kernels) if measured else None
     try:
         shared = sharding(
-            gpu, tensor_parallel, tables, model.weight_dtype, experts, kernel=kernels.all_reduce
+            gpu, tensor_parallel, tables, model.expert_dtype, experts, kernel=kernels.all_reduce
         )._replace(
             skew=routing_skew,
             expert_kernel=chosen_kernel(model, gpu, kernels.moe_backend),

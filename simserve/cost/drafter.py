@@ -6,11 +6,12 @@ joined by one projection, and share embedding and lm_head with their model, unle
 vocabulary and a head of its own.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simserve.cost.kv_pool import KvGroups
 from simserve.cost.operators import Linear
 from simserve.cost.shape import ForwardShape
+from simserve.spec.layers.mlp import DenseMlp
 from simserve.spec.model import ModelSpec
 
 if TYPE_CHECKING:
@@ -23,14 +24,27 @@ def drafter_of(spec: "SpeculativeSpec", model: ModelSpec) -> ModelSpec | None:
         return None
     if spec.draft_model is not None:
         return spec.draft_model
-    one_layer = {"name": f"{spec.method} of {model.name}", "num_layers": 1, "num_dense_layers": 0}
-    one_layer |= {"given_weight_bytes": None, "vocab_size": spec.draft_vocab_size or model.vocab_size}
+    last = model.layers[-1].model_copy(update={"count": 1})
+    of_model: dict[str, Any] = {
+        "name": f"{spec.method} of {model.name}",
+        "given_weight_bytes": None,
+        "lm_head": None,
+        "towers": (),
+    }
+    of_model |= {"vocab_size": spec.draft_vocab_size or model.vocab_size, "extra_parameters": {}}
+    drafter = model.model_copy(update=of_model)
     if spec.method == "mtp":
-        return model.model_copy(update=one_layer)
-    dense = {"num_experts": 0, "experts_per_token": 0, "moe_intermediate_size": 0, "num_shared_experts": 0}
-    width = model.intermediate_size or model.experts_per_token * model.moe_intermediate_size
-    formats = {"intermediate_size": width, "weight_dtype": model.activation_dtype, "quantized": "linear"}
-    return model.model_copy(update=one_layer | dense | formats)
+        return drafter.with_layers([last])
+    dense = last.model_copy(update={"mlp": DenseMlp(width=_dense_width(model))})
+    return drafter.with_layers([dense]).in_format(model.activation_dtype)
+
+
+def _dense_width(model: ModelSpec) -> int:
+    """Width of a dense MLP in a model: its own, or that of all experts that a token passes."""
+    for layer in model.layers:
+        if isinstance(layer.mlp, DenseMlp):
+            return layer.mlp.width
+    return max(mixture.experts_per_token * mixture.width for mixture in model.mixtures)
 
 
 def models_with_kv(spec: "SpeculativeSpec | None", model: ModelSpec) -> list[ModelSpec]:
@@ -67,4 +81,4 @@ def shared_parameters(spec: "SpeculativeSpec", drafter: ModelSpec) -> int:
 def drafter_block_bytes(spec: "SpeculativeSpec | None", model: ModelSpec, ranks: int, block_size: int) -> int:
     """Bytes that the drafter's KV adds to a block on one of `ranks` GPUs."""
     drafter = None if spec is None else drafter_of(spec, model)
-    return 0 if drafter is None else KvGroups.of(drafter).block_bytes(drafter, ranks, block_size)
+    return 0 if drafter is None else KvGroups.of(drafter, ranks, block_size).block_bytes

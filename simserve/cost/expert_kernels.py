@@ -116,7 +116,7 @@ def chosen_kernel(model: ModelSpec, gpu: GpuSpec, backend: str) -> ExpertKernel 
     """
     if backend == "auto":
         return None
-    if not model.is_moe or model.weight_dtype != "mxfp4":
+    if not model.is_moe or model.expert_dtype != "mxfp4":
         raise ValueError(f"engine.moe_backend: {backend} chooses kernels for experts in mxfp4, which it has none of")
     if backend == gpu.mxfp4_backend:
         return None

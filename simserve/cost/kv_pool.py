@@ -8,6 +8,9 @@ from math import ceil
 from simserve.cost.held import WHOLE, Held
 from simserve.cost.kinds.registry import KINDS
 from simserve.spec.dtypes import bytes_per_element
+from simserve.spec.errors import ScenarioError
+from simserve.spec.layers.attention import GroupedAttention
+from simserve.spec.layers.layer import Attention
 from simserve.spec.model import ModelSpec
 
 
@@ -15,51 +18,73 @@ from simserve.spec.model import ModelSpec
 class KvGroups:
     """Groups of layers that draw blocks from one pool (vLLM's hybrid KV cache manager).
 
-    Layers are cut into groups of equal size, and a block holds `block_size` tokens of the `layers` of one group.
-    `groups`: how a request is held, and how many groups of layers hold it so. A model whose layers are alike is one
-    group.
+    Layers are cut into groups of equal size, and a block holds tokens of the `layers` of one group. `groups`: how a
+    request is held, for how many tokens a block is there, in multiples of `block_size`, and how many groups of layers
+    hold it so. A model whose layers are alike is one group. `page_bytes`: a block's share of one layer.
     """
 
     layers: int
-    groups: tuple[tuple[Held, int], ...]
+    groups: tuple[tuple[Held, int, int], ...]
+    page_bytes: int
 
     @classmethod
-    def of(cls, model: ModelSpec) -> "KvGroups":
-        """Groups of a model (vLLM 0.32, v1/core/kv_cache_utils.py, _get_kv_cache_groups_uniform_page_size)."""
-        layers = layers_by_holding(model)
-        small, large = min(layers.values()), max(layers.values())
+    def of(cls, model: ModelSpec, ranks: int, block_size: int) -> "KvGroups":
+        """Groups of a model on one of `ranks` GPUs (vLLM 0.32, v1/core/kv_cache_utils.py,
+        unify_kv_cache_spec_page_size and _get_kv_cache_groups_uniform_page_size).
+
+        Raises:
+            ScenarioError: layers cache numbers of bytes for a token of which one is no multiple of another.
+        """
+        layers = layers_by_holding(model, ranks, block_size)
+        page = max(size for _, size in layers)
+        for _, size in layers:
+            if page % size:
+                raise ScenarioError(
+                    f"model {model.name}: its layers cache {size} and {page} bytes in a block, of which one is no "
+                    "multiple of the other: how such layers share a pool is not modelled yet"
+                )
+        counts: Counter[tuple[Held, int]] = Counter()
+        for (held, size), count in layers.items():
+            counts[held, page // size] += count
+        small, large = min(counts.values()), max(counts.values())
         size = large if large < 1.5 * small else small
-        return cls(size, tuple((held, ceil(count / size)) for held, count in layers.items()))
+        groups = tuple((held, times, ceil(count / size)) for (held, times), count in counts.items())
+        return cls(size, groups, page)
 
     @property
     def is_plain(self) -> bool:
         """Whether all layers hold all tokens of a request, so that a block is one of `block_size` tokens."""
-        return self.groups == ((WHOLE, 1),)
+        return self.groups == ((WHOLE, 1, 1),)
 
-    def block_bytes(self, model: ModelSpec, ranks: int, block_size: int) -> int:
-        """Bytes of one block on one of `ranks` GPUs."""
-        return self.layers * layer_block_bytes(model, ranks, block_size)
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block on one GPU."""
+        return self.layers * self.page_bytes
 
     def request_blocks(self, tokens: int, block_size: int, in_flight: int) -> int:
         """Blocks that one request of `tokens` tokens holds in all groups, `in_flight` tokens being under way."""
-        return sum(count * held.blocks(tokens, block_size, in_flight) for held, count in self.groups)
+        return sum(count * held.blocks(tokens, times * block_size, in_flight) for held, times, count in self.groups)
 
 
-def layers_by_holding(model: ModelSpec) -> Counter[Held]:
-    """How many layers of a model hold a request in the same way."""
-    layers: Counter[Held] = Counter()
-    for kind, count in model.attention_layers.items():
-        layers[KINDS[kind].held(model)] += count
+def layers_by_holding(model: ModelSpec, ranks: int, block_size: int) -> Counter[tuple[Held, int]]:
+    """How many layers of a model hold a request in the same way, with the bytes of the KV of one of them in a block on
+    one of `ranks` GPUs. Layers that read the KV of others hold nothing.
+    """
+    layers: Counter[tuple[Held, int]] = Counter()
+    for attention, count in model.attentions.items():
+        if attention.kv_elements:
+            size = layer_block_bytes(attention, model, ranks, block_size)
+            layers[KINDS[attention.kind].held(attention), size] += count
     return layers
 
 
-def layer_block_bytes(model: ModelSpec, ranks: int, block_size: int) -> int:
+def layer_block_bytes(attention: Attention, model: ModelSpec, ranks: int, block_size: int) -> int:
     """Bytes of the KV of one layer in a block on one of `ranks` GPUs. KV heads fewer than GPUs are copied, an MLA
     latent always is.
     """
-    elements = model.kv_elements_per_token_per_layer
-    if not model.is_mla:
-        elements = 2 * max(1, model.num_kv_heads // ranks) * model.head_dim
+    elements = attention.kv_elements
+    if isinstance(attention, GroupedAttention):
+        elements = elements // attention.num_kv_heads * max(1, attention.num_kv_heads // ranks)
     return round(elements * bytes_per_element(model.kv_dtype) * block_size)
 
 
@@ -74,7 +99,7 @@ def sent_bytes(models: Sequence[ModelSpec], ranks: int, block_size: int, tokens:
 
 
 def _sent_by_rank(model: ModelSpec, ranks: int, block_size: int, tokens: int, cached_blocks: int) -> int:
-    blocks = sum(
-        count * held.sent_blocks(tokens, block_size, cached_blocks) for held, count in layers_by_holding(model).items()
+    layers = layers_by_holding(model, ranks, block_size)
+    return sum(
+        count * size * held.sent_blocks(tokens, block_size, cached_blocks) for (held, size), count in layers.items()
     )
-    return layer_block_bytes(model, ranks, block_size) * blocks

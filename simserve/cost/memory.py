@@ -13,7 +13,7 @@ from simserve.cost.held import WHOLE
 from simserve.cost.kv_pool import KvGroups
 from simserve.cost.launch import GraphMode, GraphPolicy, graph_policy
 from simserve.cost.stages import model_of_stage, unheld_parameters
-from simserve.spec.dtypes import bytes_per_element, scale_bytes_per_element
+from simserve.spec.dtypes import bytes_per_element
 from simserve.spec.errors import ScenarioError
 from simserve.spec.model import ModelSpec
 
@@ -81,8 +81,8 @@ def _ledger_of_stage(scenario: "Scenario", stage: int) -> MemoryLedger:
     engine, total = scenario.engine, round(scenario.cluster.gpu.memory)
     model = model_of_stage(scenario.model, scenario.cluster.pipeline_parallel, stage)
     lines = _lines(scenario, model, stage)
-    groups = KvGroups.of(model)
-    block_bytes = groups.block_bytes(model, scenario.cluster.tensor_parallel, engine.block_size)
+    groups = KvGroups.of(model, scenario.cluster.tensor_parallel, engine.block_size)
+    block_bytes = groups.block_bytes
     if _has_drafter(scenario, stage):
         ranks = scenario.cluster.tensor_parallel
         block_bytes += drafter_block_bytes(engine.speculative, model, ranks, engine.block_size)
@@ -152,8 +152,13 @@ def _expert_bytes_of_peers(scenario: "Scenario", model: ModelSpec) -> float:
     """Bytes of the experts that lie on other replicas, which share them."""
     experts = scenario.cluster.expert_parallel
     peers = 1 if experts is None else experts.data_parallel
-    element = bytes_per_element(model.weight_dtype) + scale_bytes_per_element(model.weight_dtype)
-    return model.num_moe_layers * model.num_experts * model.expert_parameters * element * (1 - 1 / peers)
+    held = sum(
+        layer.count * matrix.bytes(model.activation_dtype)
+        for layer in model.layers
+        for matrix in layer.matrices(model.hidden_size)
+        if matrix.gemm.startswith("experts_")
+    )
+    return held * (1 - 1 / peers)
 
 
 def _drafter_weight_bytes(scenario: "Scenario") -> float:
@@ -175,27 +180,25 @@ def _drafter_graph_bytes(scenario: "Scenario") -> int:
 
 
 def weight_bytes(model: ModelSpec, ranks: int) -> float:
-    """Bytes that loading the model takes on one of `ranks` GPUs: an equal share of the weights, but for what every GPU
-    holds whole (router, latents of MLA, one of too few KV heads), and the table of rotary embeddings. Weights stated by
-    the user are shared as they are.
+    """Bytes that loading the model takes on one of `ranks` GPUs: its part of each matrix, what every GPU holds whole
+    (router, projections to latents, one of too few KV heads), and the table of rotary embeddings. Weights
+    stated by the user are shared as they are.
     """
     if model.given_weight_bytes is not None:
         return model.given_weight_bytes / ranks
-    act = bytes_per_element(model.activation_dtype)
-    table = model.max_position_embeddings * (model.qk_rope_head_dim if model.is_mla else model.head_dim) * act
-    dtype = model.weight_dtype if model.quantized == "linear" else model.activation_dtype
-    element = bytes_per_element(dtype) + scale_bytes_per_element(dtype)
-    router = model.num_moe_layers * model.router_parameters * act
-    unshared, on_each = router, router
-    if model.is_mla:
-        latent = model.q_lora_rank + model.kv_lora_rank + model.qk_rope_head_dim
-        on_each += model.num_layers * model.hidden_size * latent * element
-        unshared = on_each
-    elif ranks > model.num_kv_heads:
-        one_head = 2 * model.num_layers * model.hidden_size * model.head_dim * element
-        unshared += model.num_kv_heads * one_head
-        on_each += one_head
-    return (model.weight_bytes - unshared) / ranks + on_each + table
+    act, hidden = bytes_per_element(model.activation_dtype), model.hidden_size
+    layers = sum(
+        layer.count
+        * (
+            sum(matrix.bytes(model.activation_dtype, ranks) for matrix in layer.matrices(hidden))
+            + layer.vectors(hidden) * act
+        )
+        for layer in model.layers
+    )
+    table = 0.0
+    if not model.learned_positions:
+        table = model.max_position_embeddings * act * max(each.rotary_dim for each in model.attentions)
+    return layers + model.outer_bytes / ranks + table
 
 
 def graph_bytes(num_layers: int, graphs: GraphPolicy) -> int:

@@ -25,8 +25,7 @@ def layers_of_stages(num_layers: int, stages: int) -> list[range]:
 def model_of_stage(model: ModelSpec, stages: int, stage: int) -> ModelSpec:
     """The model as if it had the layers of one stage only, embedding and head still with it."""
     layers = layers_of_stages(model.num_layers, stages)[stage]
-    dense = max(0, min(model.num_dense_layers, layers.stop) - layers.start)
-    return model.model_copy(update={"num_layers": len(layers), "num_dense_layers": dense})
+    return model.with_layers(tuple(model.each_layer())[layers.start : layers.stop])
 
 
 def unheld_parameters(model: ModelSpec, stages: int, stage: int) -> int:

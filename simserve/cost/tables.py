@@ -102,13 +102,16 @@ class Tables:
         computes in.
         """
         missing = []
-        dense = model.activation_dtype if model.quantized == "experts" else model.weight_dtype
         if model.given_weight_bytes is not None:
             missing.append("GEMMs on weights of a stated size")
-        elif not any(self._gemm_format(dense, compute) for compute in computes):
-            missing.append(f"GEMMs on {dense} weights")
-        if model.is_moe and not self.has_experts(model.weight_dtype):
-            missing.append(f"experts in {model.weight_dtype}")
+        else:
+            missing += [
+                f"GEMMs on {dense} weights"
+                for dense in model.dense_dtypes
+                if not any(self._gemm_format(dense, compute) for compute in computes)
+            ]
+        if model.is_moe and not self.has_experts(model.expert_dtype):
+            missing.append(f"experts in {model.expert_dtype}")
         if ranks > 1 and self.all_reduce(ranks) is None:
             missing.append(f"all-reduce among {ranks}")
         return missing

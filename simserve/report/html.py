@@ -81,6 +81,7 @@ def report_page(run: "RunFolder", pictures: dict[str, str]) -> str:
             "counters": numbers(_counters(summary)),
             "pictures": "".join(blocks.values()),
             "trust": escape(first_upper(summary["trust"])),
+            "notes": "".join(f"<li>{escape(first_upper(note))}</li>" for note in summary.get("notes", ())),
             "definitions": "".join(
                 f"<dt>{escape(first_upper(metric.name))}</dt><dd>{escape(metric.text)}</dd>"
                 for metric in metrics_in(summary)

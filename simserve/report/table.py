@@ -88,6 +88,8 @@ def _our_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     yield from _class_lines(summary)
     yield from _objective_lines(summary)
     yield from textwrap.wrap(f"Trust: {summary['trust']}", WIDTH, break_on_hyphens=False)
+    for note in summary.get("notes", ()):
+        yield from textwrap.wrap(f"Note: {note}", WIDTH, break_on_hyphens=False)
 
 
 def _attempt_lines(summary: Mapping[str, Any]) -> Iterator[str]:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from simserve.spec.cluster import ClusterSpec
 from simserve.spec.engine import EngineSpec
 from simserve.spec.experts import ExpertParallelSpec
+from simserve.spec.layers.attention import GroupedAttention, LatentAttention
+from simserve.spec.layers.mlp import DenseMlp
 from simserve.spec.model import ModelSpec
 from simserve.spec.policy_problems import policy_problems
 from simserve.spec.pools import POOLS
@@ -24,6 +26,9 @@ def problems(
     model: ModelSpec, cluster: ClusterSpec, engine: EngineSpec, cost: CostSpec, run: RunSpec
 ) -> Iterator[Problem]:
     """Every contradiction between model, fleet, engine, costs and run."""
+    if model.not_simulated:
+        yield "model", f"{model.name}: {model.not_simulated}; `simserve models` says what is known of it"
+        return
     found = list(_problems_of_engine(model, cluster, engine, cost, run))
     yield from found
     if cluster.api_servers is not None and not cost.host.front_end_busy:
@@ -103,7 +108,7 @@ def _linear_backend(model: ModelSpec, cluster: ClusterSpec, backend: str) -> Ite
     key = "engine.linear_backend"
     if not cluster.gpu.is_datacenter_blackwell:
         yield key, f"{backend} was not measured on {cluster.gpu.name}, only on data-centre Blackwell; use auto"
-    if model.weight_dtype not in {"fp8", "nvfp4"} or model.quantized != "linear":
+    if not {"fp8", "nvfp4"} & set(model.dense_dtypes):
         yield (
             key,
             f"would be ignored: it multiplies linear layers in fp8 and nvfp4, {model.name} has none; use auto",
@@ -128,13 +133,33 @@ def _tensor_parallel(model: ModelSpec, ranks: int, *, spread_experts: bool) -> I
     key = "cluster.tensor_parallel"
     if ranks > _GPUS_OF_A_NODE:
         yield key, f"{ranks} GPUs span more than one node of {_GPUS_OF_A_NODE}, which is not modelled yet"
-    if model.num_heads % ranks:
-        yield key, f"the {model.num_heads} attention heads of {model.name} cannot be cut into {ranks} equal parts"
-    elif max(model.num_kv_heads, ranks) % min(model.num_kv_heads, ranks) and not model.is_mla:
-        yield key, f"the {model.num_kv_heads} KV heads of {model.name} cannot be cut or copied evenly over {ranks} GPUs"
-    for width in {model.intermediate_size, 0 if spread_experts else model.moe_intermediate_size}:
-        if width % ranks:
-            yield key, f"the MLP of {model.name}, {width} wide, cannot be cut into {ranks} equal parts"
+    found: list[str] = []
+    for attention in model.attentions:
+        if not isinstance(attention, GroupedAttention | LatentAttention):
+            continue
+        heads, kv = attention.num_heads, getattr(attention, "num_kv_heads", 1)
+        if heads % ranks:
+            found.append(f"the {heads} attention heads of {model.name} cannot be cut into {ranks} equal parts")
+        elif max(kv, ranks) % min(kv, ranks):
+            found.append(f"the {kv} KV heads of {model.name} cannot be cut or copied evenly over {ranks} GPUs")
+    found += [
+        f"the MLP of {model.name}, {width} wide, cannot be cut into {ranks} equal parts"
+        for width in _widths(model, spread_experts=spread_experts)
+        if width % ranks
+    ]
+    yield from ((key, what) for what in dict.fromkeys(found))
+
+
+def _widths(model: ModelSpec, *, spread_experts: bool) -> Iterator[int]:
+    """Widths of all MLPs that tensor parallelism cuts."""
+    for layer in model.layers:
+        if isinstance(layer.mlp, DenseMlp):
+            yield layer.mlp.width
+        elif layer.mlp is not None:
+            yield layer.mlp.num_shared_experts * layer.mlp.shared_width
+            yield layer.mlp.residual_width
+            if not spread_experts:
+                yield layer.mlp.width
 
 
 def _expert_parallel(model: ModelSpec, cluster: ClusterSpec, experts: ExpertParallelSpec) -> Iterator[Problem]:
@@ -185,6 +210,8 @@ def _pipeline_parallel(model: ModelSpec, cluster: ClusterSpec, engine: EngineSpe
         yield key, f"the {model.num_layers} layers of {model.name} cannot be cut into {stages} stages"
     for kind in model.other_layers:
         yield key, f"the {kind} layers of {model.name} on different stages are not modelled yet; use tensor_parallel"
+    if any(layer.attention is None for layer in model.layers):
+        yield key, f"the layers without attention of {model.name} on stages are not modelled yet; use tensor_parallel"
     if engine.scheduler != "vllm_v1":
         yield "engine.scheduler", f"{engine.scheduler} is not modelled with pipeline stages yet; use vllm_v1"
     if engine.preemption != "recompute":

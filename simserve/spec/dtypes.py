@@ -1,6 +1,8 @@
 """Number formats of weights, activations and KV cache: our names, those of torch and of checkpoints, their sizes."""
 
 _BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5, "mxfp4": 0.5, "nvfp4": 0.5}
+DTYPES = tuple(_BYTES)
+"""All formats, by our names."""
 
 _ALIASES = {
     "bfloat16": "bf16",

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from simserve.spec.dtypes import bytes_per_element, canonical_dtype
 from simserve.spec.layers.attention import GroupedAttention, LatentAttention
+from simserve.spec.layers.kinds import not_simulated
 from simserve.spec.layers.layer import Attention, LayerSpec, in_rows
 from simserve.spec.layers.mlp import DenseMlp, Mixture
 from simserve.spec.layers.weights import WeightFormat
@@ -44,7 +46,7 @@ class ModelSpec(Strict):
     tie_word_embeddings: bool = False
     max_position_embeddings: PositiveCount
     """Longest sequence that the model serves: `max_model_len` as vLLM derives it."""
-    layers: Annotated[tuple[LayerSpec, ...], Field(min_length=1)]
+    layers: tuple[LayerSpec, ...]
     """Layers in order, those that are alike and follow each other as one with its `count`."""
 
     kv_dtype: KvDtype = "bf16"
@@ -75,6 +77,8 @@ class ModelSpec(Strict):
     @field_validator("layers")
     @classmethod
     def _in_rows(cls, layers: tuple[LayerSpec, ...]) -> tuple[LayerSpec, ...]:
+        if not any(layer.attention is not None for layer in layers):
+            raise PydanticCustomError("no_attention", "expected layers with attention, got none")
         return in_rows(layers)
 
     def each_layer(self) -> Iterator[LayerSpec]:
@@ -122,7 +126,7 @@ class ModelSpec(Strict):
     @property
     def other_layers(self) -> dict[str, int]:
         """Layers that do not keep all tokens of a request, by their kind of attention."""
-        keeping = {"full", "latent"}
+        keeping = {"full", "latent", "sparse", "sparse_latent"}
         return {kind: count for kind, count in self.attention_layers.items() if kind not in keeping}
 
     @property
@@ -148,7 +152,7 @@ class ModelSpec(Strict):
     @property
     def num_heads(self) -> int:
         """Query heads of a layer, most of all layers."""
-        return max([attention.num_heads for attention in self.attentions], default=0)
+        return max([getattr(attention, "num_heads", 0) for attention in self.attentions], default=0)
 
     @property
     def embedding_parameters(self) -> int:
@@ -240,12 +244,13 @@ class ModelSpec(Strict):
 
     @property
     def dense_dtypes(self) -> tuple[str, ...]:
-        """Formats of all GEMMs beside those of the experts, each once."""
+        """Formats of all GEMMs that can be quantised, beside those of the experts, each once."""
         found = {
             self.activation_dtype if each.format is None else each.format.dtype
             for layer in self.layers
-            for each in layer.matrices(self.hidden_size)
-            if not each.gemm.startswith("experts_")
+            for block in layer.blocks
+            for each in block.matrices(self.hidden_size)
+            if each.gemm in type(block).model_fields and not each.gemm.startswith("experts_")
         }
         return tuple(sorted(found))
 
@@ -273,31 +278,37 @@ class ModelSpec(Strict):
         return self.model_copy(update={"layers": in_rows(map(layer, self.layers)), "lm_head": None})
 
     @property
-    def kv_elements_per_token(self) -> int:
-        """Elements that all layers which keep all tokens cache for one."""
-        return sum(
-            count * attention.kv_elements
-            for attention, count in self.attentions.items()
-            if attention.kind not in self.other_layers
-        )
-
-    @property
     def kv_bytes_per_token(self) -> float:
-        """Bytes of KV cache of one token in the layers that keep all tokens."""
-        return self.kv_elements_per_token * bytes_per_element(self.kv_dtype)
+        """Bytes of KV cache of one token in the layers that keep all tokens, the caches of indexers left out."""
+        return sum(count * each.kept_bytes(self.kv_dtype) for each, count in self.attentions.items())
 
     @property
     def windows(self) -> list[dict[str, float]]:
         """Layers that look back on so many tokens: `window`, their number and their bytes of KV for one token."""
         found: dict[int, dict[str, float]] = {}
-        element = bytes_per_element(self.kv_dtype)
         for attention, count in self.attentions.items():
-            window = getattr(attention, "window", None)
-            if window is not None:
+            for window, each in attention.window_bytes(self.kv_dtype):
                 row = found.setdefault(window, {"window": window, "bytes_per_token": 0.0, "layers": 0})
-                row["bytes_per_token"] += count * attention.kv_elements * element
+                row["bytes_per_token"] += count * each
                 row["layers"] += count
         return list(found.values())
+
+    @property
+    def index_cache_bytes_per_token(self) -> float:
+        """Bytes that the indexers of sparse layers cache for one token."""
+        return sum(count * each.index_cache_bytes for each, count in self.attentions.items())
+
+    @property
+    def state_bytes_per_sequence(self) -> int:
+        """Bytes of the states of linear, state-space and convolution layers for one sequence, whole: before tensor
+        parallelism.
+        """
+        return sum(count * each.state_bytes(self.activation_dtype) for each, count in self.attentions.items())
+
+    @property
+    def not_simulated(self) -> str | None:
+        """Why no run can use it, in words; None where one can."""
+        return not_simulated(self.attention_layers)
 
 
 __all__ = ["ActivationDtype", "DenseMlp", "GroupedAttention", "KvDtype", "LatentAttention", "ModelSpec", "TowerSpec"]

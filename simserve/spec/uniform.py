@@ -6,6 +6,11 @@ It is what a user writes under `model:` without a configuration, and what stands
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic_core import PydanticCustomError
+
+from simserve.spec.dtypes import DTYPES, canonical_dtype, is_dtype
+from simserve.spec.quantities import shown
+
 Fields = dict[str, Any]
 
 _ATTENTION = {"num_heads", "num_kv_heads", "head_dim", "v_head_dim"}
@@ -29,6 +34,9 @@ _REST = {
     "qk_norm",
     "weight_dtype",
 }
+_FLAGS = {"attention_bias", "output_bias", "qk_norm", "expert_bias"}
+_NEEDED = ("num_layers", "num_heads")
+_MOST_LAYERS = 10_000
 KEYS = _ATTENTION | _LATENT | set(_MIXTURE) | _REST
 """Keys that stand for `layers`."""
 
@@ -37,18 +45,49 @@ def with_layers(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """The same fields with `layers` in place of `KEYS`.
 
     Raises:
-        ValueError: `layers` beside keys that stand for it, or a key is missing.
+        PydanticCustomError: `layers` beside keys that stand for it, or a key that is missing or no such value.
     """
     stated = {key: value for key, value in fields.items() if key in KEYS and value is not None}
     if "layers" in fields or not stated:
-        if "layers" in fields and stated:
-            raise ValueError(f"{', '.join(sorted(stated))} and layers say the same; state one of them")
+        if stated:
+            raise _wrong(min(stated), "and layers say the same; state one of them")
         return fields
-    missing = [key for key in ("num_layers", "num_heads") if key not in stated]
-    if missing:
-        raise ValueError(f"{missing[0]}: is needed and not given")
+    for key, value in stated.items():
+        _check(key, value)
+    for key in (*_NEEDED, *_needed_beside(stated)):
+        if key not in stated:
+            raise _wrong(key, "is needed and not given")
+    if stated["num_layers"] > _MOST_LAYERS:
+        raise _wrong("num_layers", f"no model has more than {_MOST_LAYERS}, got {stated['num_layers']}")
     rest = {key: value for key, value in fields.items() if key not in KEYS}
     return {**rest, "layers": _layers(stated)}
+
+
+def _needed_beside(stated: Fields) -> tuple[str, ...]:
+    """Keys that others ask for."""
+    needed: tuple[str, ...] = ("experts_per_token", "moe_intermediate_size") if stated.get("num_experts") else ()
+    if not needed or stated.get("num_dense_layers"):
+        needed += ("intermediate_size",)
+    if stated.get("kv_lora_rank"):
+        return (*needed, "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    return (*needed, "head_dim")
+
+
+def _check(key: str, value: object) -> None:
+    if key == "weight_dtype":
+        if not is_dtype(canonical_dtype(value)):
+            raise _wrong(key, f"expected one of {', '.join(DTYPES)}, got {shown(value)}")
+    elif key in _FLAGS:
+        if not isinstance(value, bool):
+            raise _wrong(key, f"expected true or false, got {shown(value)}")
+    elif isinstance(value, bool) or not isinstance(value, int):
+        raise _wrong(key, f"expected a whole number, got {shown(value)}")
+    elif value < (least := int(key in _NEEDED)):
+        raise _wrong(key, f"must be at least {least}, got {shown(value)}")
+
+
+def _wrong(key: str, reason: str) -> PydanticCustomError:
+    return PydanticCustomError("uniform", "{reason}", {"reason": reason, "key": key})
 
 
 def _layers(stated: Fields) -> list[Fields]:
@@ -72,6 +111,8 @@ def _mixture(stated: Fields, weights: Any) -> Fields:
 def _rows(stated: Fields, mlp: Fields, count: int, layers: int, weights: Any) -> list[Fields]:
     """Layers with one MLP: those with a window and those without in turn, in the ratio of their numbers."""
     full = _attention(stated, weights)
+    if stated.get("num_window_layers") and not stated.get("sliding_window"):
+        raise _wrong("sliding_window", "is needed beside num_window_layers and not given")
     windows = stated.get("num_window_layers", layers if stated.get("sliding_window") else 0)
     if not windows:
         return [{"attention": full, "mlp": mlp, "count": count}]

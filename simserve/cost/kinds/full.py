@@ -1,4 +1,4 @@
-"""Full attention: every token looks back to the first one, over keys and values or over latents."""
+"""Full attention: every token looks back to the first one."""
 
 from simserve.cost.attention import Attention
 from simserve.cost.device import Device
@@ -8,6 +8,7 @@ from simserve.cost.layer_time import LayerTime
 from simserve.cost.mixed_attention import attention_time
 from simserve.cost.sharding import Sharding
 from simserve.cost.tables import Tables
+from simserve.spec.layers.attention import GroupedAttention
 from simserve.spec.model import ModelSpec
 
 
@@ -16,18 +17,18 @@ class FullAttention:
 
     name = "full"
 
-    def work(self, model: ModelSpec, sharding: Sharding) -> Attention:
+    def work(self, attention: GroupedAttention, model: ModelSpec, sharding: Sharding) -> Attention:
         """A layer that reads the KV of all tokens."""
-        return attention_over_kv(model, sharding)
+        return attention_over_kv(attention, model, sharding)
 
     def time(self, work: Attention, device: Device) -> LayerTime:
         """Its time, as measured inside a model where the device has that."""
         return attention_time(work, device)
 
-    def held(self, model: ModelSpec) -> Held:  # noqa: ARG002
+    def held(self, attention: GroupedAttention) -> Held:  # noqa: ARG002
         """All tokens."""
         return WHOLE
 
-    def unmeasured(self, model: ModelSpec, tables: Tables) -> str | None:
-        """Latents, or a format of KV."""
+    def unmeasured(self, attention: GroupedAttention, model: ModelSpec, tables: Tables) -> str | None:  # noqa: ARG002
+        """A format of KV."""
         return unmeasured_over_kv(model, tables)

@@ -20,14 +20,16 @@ class LayerWork(Protocol):
 
 
 class AttentionKind(Protocol):
-    """One kind, for any model and GPU. Its kernels are named by its `LayerTime`."""
+    """One kind, for any model and GPU. Its kernels are named by its `LayerTime`. `attention` is the layer's own, of the
+    kind's class in `simserve.spec.layers`.
+    """
 
     @property
     def name(self) -> str:
-        """Its name in `ModelSpec.attention_layers`."""
+        """Its name, as `attention.kind` says it."""
         ...
 
-    def work(self, model: ModelSpec, sharding: Sharding) -> LayerWork:
+    def work(self, attention: Any, model: ModelSpec, sharding: Sharding) -> LayerWork:
         """What a layer of it has to do on one GPU of `sharding`."""
         ...
 
@@ -35,10 +37,10 @@ class AttentionKind(Protocol):
         """Time of its own `work` on a device."""
         ...
 
-    def held(self, model: ModelSpec) -> Held:
+    def held(self, attention: Any) -> Held:
         """How a layer of it holds a request in KV blocks."""
         ...
 
-    def unmeasured(self, model: ModelSpec, tables: Tables) -> str | None:
+    def unmeasured(self, attention: Any, model: ModelSpec, tables: Tables) -> str | None:
         """What tables lack of it, in words; None where it was measured."""
         ...

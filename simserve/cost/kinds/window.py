@@ -1,4 +1,4 @@
-"""Window attention: every token looks back on at most so many tokens (sliding or in chunks)."""
+"""Window attention: every token looks back on at most so many tokens."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -11,6 +11,7 @@ from simserve.cost.layer_time import LayerTime
 from simserve.cost.mixed_attention import attention_time
 from simserve.cost.sharding import Sharding
 from simserve.cost.tables import Tables
+from simserve.spec.layers.attention import GroupedAttention
 from simserve.spec.model import ModelSpec
 
 
@@ -19,21 +20,21 @@ class WindowAttention:
 
     name = "window"
 
-    def work(self, model: ModelSpec, sharding: Sharding) -> Attention:
+    def work(self, attention: GroupedAttention, model: ModelSpec, sharding: Sharding) -> Attention:
         """A layer that reads the KV of the tokens in its window."""
-        return attention_over_kv(model, sharding)._replace(window=model.sliding_window, kind=self.name)
+        return attention_over_kv(attention, model, sharding)._replace(window=attention.window, kind=self.name)
 
     def time(self, work: Attention, device: Device) -> LayerTime:
         """Its time, as measured inside a model where the device has that."""
         return attention_time(work, device)
 
-    def held(self, model: ModelSpec) -> Held:
+    def held(self, attention: GroupedAttention) -> Held:
         """The window, and what is in flight."""
-        assert model.sliding_window is not None
-        return HeldWindow(model.sliding_window)
+        assert attention.window is not None
+        return HeldWindow(attention.window)
 
-    def unmeasured(self, model: ModelSpec, tables: Tables) -> str | None:
-        """Latents, or a format of KV."""
+    def unmeasured(self, attention: GroupedAttention, model: ModelSpec, tables: Tables) -> str | None:  # noqa: ARG002
+        """A format of KV."""
         return unmeasured_over_kv(model, tables)
 
 

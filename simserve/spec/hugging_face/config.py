@@ -171,7 +171,7 @@ def _refuse_unread(whole: Keys, text: Keys, family: Family, wrapper: Wrapper | N
     if not unread:
         return
     places = ", ".join(dict.fromkeys(f"{key}: {_short(value)}" for _, key, value in unread[:4]))
-    more = f" and {len(unread) - 4} more" if len(unread) > 4 else ""  # noqa: PLR2004
+    more = f" and {len(unread) - 4} more" if len(unread) > 4 else ""
     said = ", ".join(dict.fromkeys(key for _, key, _ in unread))
     raise ScenarioError(
         f"model {whole.model}: {unread[0][0]}: {places}{more}: not known for the family {family.name}, so what it "
@@ -181,4 +181,4 @@ def _refuse_unread(whole: Keys, text: Keys, family: Family, wrapper: Wrapper | N
 
 def _short(value: object) -> str:
     text = shown(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."  # noqa: PLR2004
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -7,10 +7,36 @@ from simserve.spec.errors import ScenarioError
 from simserve.spec.quantities import shown
 
 _ENCODERS = frozenset(
-    """albert bert big_bird camembert clip deberta deberta-v2 dinov2 distilbert electra esm gte hubert longformer
-    modernbert mpnet new nomic_bert roberta siglip vit wav2vec2 xlm-roberta xlm-roberta-xl""".split()
+    [
+        "albert",
+        "bert",
+        "big_bird",
+        "camembert",
+        "clip",
+        "deberta",
+        "deberta-v2",
+        "dinov2",
+        "distilbert",
+        "electra",
+        "esm",
+        "gte",
+        "hubert",
+        "longformer",
+        "modernbert",
+        "mpnet",
+        "new",
+        "nomic_bert",
+        "roberta",
+        "siglip",
+        "vit",
+        "wav2vec2",
+        "xlm-roberta",
+        "xlm-roberta-xl",
+    ]
 )
-_ENCODER_DECODERS = frozenset("bart led m2m_100 marian mbart mt5 pegasus t5 t5gemma umt5 whisper".split())
+_ENCODER_DECODERS = frozenset(
+    ["bart", "led", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "t5gemma", "umt5", "whisper"]
+)
 
 _ASSUME = "say so beside `config:` (`assume: llama`), which every result repeats"
 

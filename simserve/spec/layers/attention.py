@@ -1,15 +1,26 @@
 """Attention over a KV cache: grouped queries over keys and values, or over one latent a token."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from simserve.spec.layers.block import Block
+from simserve.spec.layers.sequence import SequenceBlock
 from simserve.spec.layers.weights import Matrix, WeightFormat, linear
 from simserve.spec.quantities import Count, PositiveCount
 from simserve.spec.strict import Strict
 
 
-class GroupedAttention(Block):
+class Indexer(Strict):
+    """Chooses the tokens that sparse attention reads (DeepSeek-V3.2): scores of small heads over keys of its own."""
+
+    num_heads: PositiveCount
+    head_dim: PositiveCount
+    topk: PositiveCount
+    """Tokens chosen."""
+    cache_bytes: PositiveCount
+    """Bytes that it caches for one token."""
+
+
+class GroupedAttention(SequenceBlock):
     """Multi-head, grouped-query or multi-query attention (Ainslie et al., 2023, arXiv 2305.13245)."""
 
     type: Literal["grouped"] = "grouped"
@@ -34,12 +45,17 @@ class GroupedAttention(Block):
     """It reads keys and values of an earlier layer: it projects and caches none."""
     sinks: bool = False
     """A learned logit a head takes part in the softmax (gpt-oss)."""
+    indexer: Indexer | None = None
+    """It reads the blocks of tokens that this chooses (MiniMax-M3)."""
     qkv: WeightFormat | None = None
     out: WeightFormat | None = None
+    index: WeightFormat | None = None
 
     @property
     def kind(self) -> str:
         """Name of its kind of attention (`simserve.cost.kinds`)."""
+        if self.indexer is not None:
+            return "sparse"
         return "full" if self.window is None else "chunked" if self.chunked else "window"
 
     @property
@@ -51,6 +67,19 @@ class GroupedAttention(Block):
     def kv_elements(self) -> int:
         """Elements that it caches for one token."""
         return 0 if self.shares_kv else self.num_kv_heads * (self.head_dim + self.value_dim)
+
+    def kept_bytes(self, kv_dtype: str) -> float:
+        """Bytes that it caches for one token as long as the sequence lasts: none behind a window."""
+        return super().kept_bytes(kv_dtype) if self.window is None else 0.0
+
+    def window_bytes(self, kv_dtype: str) -> Sequence[tuple[int, float]]:
+        """Its window with the bytes of one token."""
+        return () if self.window is None else ((self.window, super().kept_bytes(kv_dtype)),)
+
+    @property
+    def index_cache_bytes(self) -> float:
+        """Bytes of the indexer's key of one token."""
+        return 0.0 if self.indexer is None else self.indexer.cache_bytes
 
     @property
     def rotary_dim(self) -> int:
@@ -69,28 +98,22 @@ class GroupedAttention(Block):
         if self.gate == "head":
             yield linear("head_gate", "g_proj", hidden_size, heads, parts=heads)
         yield linear("out", "o_proj", heads * self.value_dim, hidden_size, parts=heads)
+        if self.indexer is not None:
+            width = self.indexer.num_heads * self.indexer.head_dim
+            yield linear("index", "index_q_proj", hidden_size, width, parts=self.indexer.num_heads)
+            yield linear("index", "index_k_proj", hidden_size, self.indexer.head_dim, parts=1)
 
     def vectors(self, hidden_size: int) -> int:
-        """Biases, norms of queries and keys, sinks."""
+        """Biases, norms of queries and keys, those of the indexer, too; sinks."""
         keys = 0 if self.shares_kv else self.num_kv_heads
         values = 0 if self.keys_are_values else keys
         bias = self.num_heads * self.head_dim + keys * self.head_dim + values * self.value_dim
         norms = {"none": 0, "head": 1 + (keys > 0), "all": self.num_heads + keys}[self.qk_norm] * self.head_dim
+        norms += 0 if self.indexer is None else 2 * self.indexer.head_dim
         return bias * self.qkv_bias + hidden_size * self.output_bias + norms + self.num_heads * self.sinks
 
 
-class Indexer(Strict):
-    """Chooses the tokens that sparse attention reads (DeepSeek-V3.2): scores of small heads over keys of its own."""
-
-    num_heads: PositiveCount
-    head_dim: PositiveCount
-    topk: PositiveCount
-    """Tokens chosen."""
-    cache_bytes: PositiveCount
-    """Bytes that it caches for one token."""
-
-
-class LatentAttention(Block):
+class LatentAttention(SequenceBlock):
     """Multi-head latent attention: a token caches one compressed latent in place of keys and values (DeepSeek-V2, arXiv
     2405.04434).
     """
@@ -138,6 +161,11 @@ class LatentAttention(Block):
     def kv_elements(self) -> int:
         """Elements that it caches for one token, on every GPU: the latent and the positions' part of the key."""
         return self.kv_lora_rank + self.qk_rope_head_dim
+
+    @property
+    def index_cache_bytes(self) -> float:
+        """Bytes that its indexer caches for one token."""
+        return 0.0 if self.indexer is None else self.indexer.cache_bytes
 
     @property
     def rotary_dim(self) -> int:

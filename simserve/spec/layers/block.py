@@ -15,6 +15,11 @@ class Block(Strict):
     after it; a GEMM without such a field is never quantised.
     """
 
+    @property
+    def parts(self) -> "tuple[Block, ...]":
+        """The blocks that it is made of: itself, where it is not several in one."""
+        return (self,)
+
     def bare_matrices(self, hidden_size: int) -> Iterator[Matrix]:
         """All matrices, without their formats."""
         raise NotImplementedError

@@ -7,12 +7,28 @@ from pydantic import Field
 
 from simserve.spec.layers.attention import GroupedAttention, LatentAttention
 from simserve.spec.layers.block import Block
+from simserve.spec.layers.linear_attention import GatedDeltaNet, KimiDelta, Lightning
 from simserve.spec.layers.mlp import DenseMlp, Mixture
+from simserve.spec.layers.parallel import ParallelAttention
+from simserve.spec.layers.sparse import CompressedAttention
+from simserve.spec.layers.state_space import GatedLinearRecurrence, Mamba1, Mamba2, ShortConv
 from simserve.spec.layers.weights import Matrix
 from simserve.spec.quantities import Count, PositiveCount
 from simserve.spec.strict import Strict
 
-Attention = GroupedAttention | LatentAttention
+Attention = (
+    GroupedAttention
+    | LatentAttention
+    | CompressedAttention
+    | GatedDeltaNet
+    | KimiDelta
+    | Lightning
+    | Mamba1
+    | Mamba2
+    | ShortConv
+    | GatedLinearRecurrence
+    | ParallelAttention
+)
 Mlp = DenseMlp | Mixture
 
 
@@ -29,8 +45,8 @@ class LayerSpec(Strict):
 
     @property
     def blocks(self) -> list[Block]:
-        """Its attention and its MLP, as far as it has them."""
-        return [block for block in (self.attention, self.mlp) if block is not None]
+        """Its attention and its MLP, as far as it has them; two where it has two in one."""
+        return [part for block in (self.attention, self.mlp) if block is not None for part in block.parts]
 
     @property
     def mixture(self) -> Mixture | None:

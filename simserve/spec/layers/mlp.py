@@ -90,7 +90,7 @@ class Mixture(Block):
         yield linear("router", "gate", hidden_size, self.num_experts + self.zero_experts, parts=1)
         size = self.latent_size or hidden_size
         for each in _mlp(("experts_gate_up", "experts_down"), "experts.0.", size, self.width, gated=self.gated):
-            yield each._replace(count=self.num_experts)
+            yield each._replace(copies=self.num_experts)
         if self.latent_size:
             yield linear("latent", "fc1_latent_proj", hidden_size, self.latent_size, parts=1)
             yield linear("latent", "fc2_latent_proj", self.latent_size, hidden_size, parts=1)

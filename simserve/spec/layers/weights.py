@@ -50,7 +50,7 @@ class WeightFormat(Strict):
 
 
 class Matrix(NamedTuple):
-    """A weight matrix of one layer, or `count` alike.
+    """A weight matrix of one layer, or `copies` alike.
 
     `gemm`: the operator that reads it, which is the name of the field that says its format; `name`: its module in the
     checkpoint, after those of layer and block. `format` None is the model's `activation_dtype`. `parts`: most GPUs that
@@ -63,12 +63,12 @@ class Matrix(NamedTuple):
     outputs: int
     format: WeightFormat | None = None
     parts: int = ANY
-    count: int = 1
+    copies: int = 1
 
     @property
     def elements(self) -> int:
         """Weights in all."""
-        return self.inputs * self.outputs * self.count
+        return self.inputs * self.outputs * self.copies
 
     def bytes(self, activation_dtype: str, ranks: int = 1) -> float:
         """Bytes on one of `ranks` GPUs, scales included."""
