@@ -4,6 +4,7 @@ Keys: vLLM 0.33, quantization/modelopt.py. They stand in config.json, or inside 
 """
 
 from collections.abc import Callable
+from functools import cache
 
 from simserve.spec.hugging_face.keys import Keys
 from simserve.spec.hugging_face.quantization.formats import fp8_block, fp8_channel, fp8_tensor, mxfp8, nvfp4
@@ -79,7 +80,13 @@ def _format(keys: Keys, algorithm: str) -> WeightFormat:
     if algorithm not in _ALGORITHMS:
         known = ", ".join([*_ALGORITHMS, _MIXED])
         raise refused(keys, "quant_algo", f"{algorithm or 'null'}: vLLM 0.33 serves {known}")
-    return _ALGORITHMS[algorithm](keys.count("group_size", default=_GROUP, null=_GROUP))
+    return _cached(algorithm, keys.count("group_size", default=_GROUP, null=_GROUP))
+
+
+@cache
+def _cached(algorithm: str, group: int) -> WeightFormat:
+    """A file may name tens of thousands of modules."""
+    return _ALGORITHMS[algorithm](group)
 
 
 def _has_plain_activations(keys: Keys) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from simserve.spec.hugging_face.quantization.listed import Listed
-from simserve.spec.hugging_face.quantization.modules import Module, module
+from simserve.spec.hugging_face.quantization.modules import Module, group_of, module
 
 _OF_A_LAYER = re.compile(r"attn|attention|mlp|expert|ffn|feed_forward|moe|mixer|_proj", re.IGNORECASE)
 _ELSEWHERE = re.compile(
@@ -31,7 +31,7 @@ def nameless(lists: Mapping[str, Listed], names: Iterable[str]) -> list[str]:
             entry
             for entry in listed.entries
             if _should_name(entry, by_layer)
-            and entry not in known
+            and known.isdisjoint((entry, group_of(entry)))
             and not listed.is_used(entry, by_layer[_layer(entry)])
         ]
         if left:
