@@ -107,7 +107,8 @@ def _mixed(keys: Keys) -> tuple[Listed, FormatOf]:
     groups: dict[str, WeightFormat] = {}
     for name in section.raw():
         one = section.section(name)
-        assert one is not None
+        if one is None:
+            raise section.error(name, "expected a mapping, got null")
         one.know("awq_block_size", "has_zero_point", "pre_quant_scale")
         formats[name] = _format(one, one.text("quant_algo", default="").upper())
         groups.setdefault(group_of(name), formats[name])

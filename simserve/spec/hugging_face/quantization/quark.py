@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import NamedTuple
 
 from simserve.spec.hugging_face.keys import Keys
 from simserve.spec.hugging_face.quantization.formats import (
@@ -20,6 +20,11 @@ from simserve.spec.layers.weights import WeightFormat
 from simserve.spec.quantities import shown
 
 _OF_THE_MAKER = ("algo_config", "softmax_quant_spec", "quant_mode", "version", "quark_version", "kv_cache_quant_config")
+_OF_A_SPEC = (
+    *("ch_axis", "is_dynamic", "round_method", "scale_format", "scale_calculation_mode", "observer_cls", "qat_spec"),
+    *("mx_element_dtype", "zero_point_type", "is_scale_quant", "calibration_cnt", "is_sparsity"),
+)
+"""Keys of how scales were found, which change no size."""
 _BLOCK = 128
 
 
@@ -57,46 +62,74 @@ def _scheme(keys: Keys, name: str) -> WeightFormat | None:
     section = keys.section(name)
     if section is None:
         return None
-    section.know(*section.raw())
-    weight, inputs = section.raw().get("weight"), section.raw().get("input_tensors")
+    weight, inputs = section.value("weight"), section.value("input_tensors")
+    section.know("output_tensors", "bias", "target_device")
     if weight is None:
         return None
-    specs: list[Mapping[str, Any]] = weight if isinstance(weight, list) else [weight]
-    if not specs or not all(isinstance(each, Mapping) for each in specs):
-        raise section.error("weight", f"expected a mapping, got {shown(weight)}")
+    specs = [_Spec.of(section, each) for each in (weight if isinstance(weight, list) else [weight])]
     found = _single(specs[0], weight_only=inputs is None) if len(specs) == 1 else _double(specs)
     if found is None:
-        said = " over ".join(
-            f"{each.get('dtype')} {each.get('qscheme')} {each.get('group_size') or ''}" for each in specs
-        )
-        raise refused(section, "weight", f"{said.strip()}: fp8, int8, int4, mxfp8, mxfp4 and nvfp4 are modelled")
+        said = " under ".join(f"{each.dtype} {each.by} {each.group or ''}".strip() for each in specs)
+        raise refused(section, "weight", f"{said}: fp8, int8, int4, mxfp8, mxfp4 and nvfp4 are modelled")
     return found
 
 
-def _single(spec: Mapping[str, Any], *, weight_only: bool) -> WeightFormat | None:
-    dtype, by, group = spec.get("dtype"), spec.get("qscheme"), spec.get("group_size")
-    if dtype == "int8" and by in {"per_tensor", "per_channel"}:
+class _Spec(NamedTuple):
+    """How one tensor is quantised: its format, which weights share a scale, and how many."""
+
+    dtype: str
+    by: str
+    group: int
+    block: list[int] | None
+    e8m0: bool
+    symmetric: bool
+
+    @classmethod
+    def of(cls, section: Keys, raw: object) -> "_Spec":
+        """The specification that stands in a section.
+
+        Raises:
+            ScenarioError: it makes no sense, or has a key that is not known.
+        """
+        if not isinstance(raw, Mapping):
+            raise section.error("weight", f"expected a mapping, got {shown(raw)}")
+        keys = Keys(raw, section.model, f"{section.path}: weight")
+        keys.know(*_OF_A_SPEC)
+        found = cls(
+            keys.text("dtype", default=""),
+            keys.text("qscheme", default=""),
+            keys.whole("group_size", default=0, null=0),
+            keys.wholes("block_size"),
+            keys.text("scale_type", default="") == "float8_e8m0fnu",
+            keys.flag("symmetric", default=False) if "symmetric" in keys else False,
+        )
+        for _, key, value in keys.unread():
+            raise keys.error(key, f"{shown(value)}: not known, so what it changes is not guessed")
+        return found
+
+
+def _single(spec: _Spec, *, weight_only: bool) -> WeightFormat | None:
+    if spec.dtype == "int8" and spec.by in {"per_tensor", "per_channel"}:
         return integers(8, -1, zeros=False, weight_only=weight_only)
-    if dtype in {"int4", "uint4"} and isinstance(group, int) and group > 0 and weight_only:
-        return integers(4, group, zeros=spec.get("symmetric") is not True)
-    if by == "per_block" and spec.get("block_size") == [_BLOCK, _BLOCK]:
-        scale = 1 if spec.get("scale_type") == "float8_e8m0fnu" else 4
-        return fp8_block(_BLOCK, _BLOCK, scale=scale) if dtype == "fp8_e4m3" else None
+    if spec.dtype in {"int4", "uint4"} and spec.group and weight_only:
+        return integers(4, spec.group, zeros=not spec.symmetric)
+    if spec.by == "per_block" and spec.block == [_BLOCK, _BLOCK]:
+        return fp8_block(_BLOCK, _BLOCK, scale=1 if spec.e8m0 else 4) if spec.dtype == "fp8_e4m3" else None
     known = {
-        ("fp8_e4m3", "per_tensor", None): fp8_tensor(weight_only=weight_only),
-        ("fp8_e4m3", "per_channel", None): fp8_channel(weight_only=weight_only),
+        ("fp8_e4m3", "per_tensor", 0): fp8_tensor(weight_only=weight_only),
+        ("fp8_e4m3", "per_channel", 0): fp8_channel(weight_only=weight_only),
         ("fp8_e4m3", "per_group", 32): mxfp8(),
         ("fp4", "per_group", 32): mxfp4(),
     }
-    return known.get((str(dtype), str(by), group))
+    return known.get((spec.dtype, spec.by, spec.group))
 
 
-def _double(specs: list[Mapping[str, Any]]) -> WeightFormat | None:
+def _double(specs: list[_Spec]) -> WeightFormat | None:
     """Scales that are quantised themselves: NVFP4, or int4 under fp8."""
-    match [(each.get("dtype"), each.get("qscheme")) for each in specs]:
-        case [("fp4", "per_group"), ("fp8_e4m3", "per_tensor")] if specs[0].get("group_size") == 16:
+    match [(each.dtype, each.by, each.group) for each in specs]:
+        case [("fp4", "per_group", 16), ("fp8_e4m3", "per_tensor", 0)]:
             return nvfp4()
-        case [("fp8_e4m3", "per_tensor"), ("int4", "per_channel")]:
+        case [("fp8_e4m3", "per_tensor", 0), ("int4", "per_channel", 0)]:
             return integers(4, -1, zeros=False, weight_only=False)
     return None
 

@@ -4,7 +4,6 @@ Order and names: vLLM 0.33, transformers_utils/config.py and model_arch_config_c
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from simserve.spec.errors import ScenarioError
 from simserve.spec.hugging_face.keys import Keys
@@ -19,15 +18,15 @@ _NESTED = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "MIXED_PREC
 """Algorithms that vLLM takes from a section inside `quantization`."""
 
 
-def format_rules(
-    whole: Keys, text: Keys, beside: Mapping[str, Any] | None = None, *, replaced: bool = False
-) -> FormatRules:
+def format_rules(whole: Keys, text: Keys, beside: object = None, *, replaced: bool = False) -> FormatRules:
     """Rules of a configuration: of its `quantization_config`, or where it has none at the top of `hf_quant_config.json`
     `beside` it. `replaced`: the user states the format of the weights, so that only the KV cache is the file's.
 
     Raises:
         ScenarioError: a method or a format that is not known, or a key that makes no sense.
     """
+    if beside is not None and not isinstance(beside, Mapping):
+        raise ScenarioError(f"model {whole.model}: {_BESIDE}: expected a mapping, got {shown(beside)}")
     other = None if beside is None else Keys(beside, whole.model, _BESIDE)
     keys = whole.section("quantization_config")
     read = keys or other or _of_old(whole) or text.section("quantization_config") or _of_old(text)
