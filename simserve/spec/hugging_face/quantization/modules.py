@@ -24,11 +24,12 @@ _HEADS = ("lm_head", "language_model.lm_head", "model.lm_head", "model.language_
 
 
 class Module(NamedTuple):
-    """`names`: all that it is called; `group`: all that its routed experts are called together, empty where it is none
-    of them; `is_head`: it is the output projection.
+    """`names`: all that it is called; `above`: these, and the names of what it is in; `group`: all that its routed
+    experts are called together, empty where it is none of them; `is_head`: it is the output projection.
     """
 
     names: tuple[str, ...]
+    above: frozenset[str]
     group: tuple[str, ...] = ()
     is_head: bool = False
 
@@ -37,20 +38,16 @@ class Module(NamedTuple):
         """Whether it is a matrix of the routed experts."""
         return bool(self.group)
 
-    @property
-    def above(self) -> frozenset[str]:
-        """All names, and those of what it is in."""
-        return frozenset(part for name in (*self.names, *self.group) for part in _beginnings(name))
-
 
 @lru_cache(maxsize=2**16)
 def module(name: str) -> Module:
     """The module that the checkpoint calls so."""
     if name == "lm_head":
-        return Module(_HEADS, is_head=True)
+        return Module(_HEADS, frozenset(_HEADS), is_head=True)
     spelled = tuple(dict.fromkeys(other for whole in _with_roots(name) for other in _with_fused(whole)))
     groups = (one[: one.index(".experts.") + len(".experts")] for one in spelled if ".experts." in one)
-    return Module(spelled, tuple(dict.fromkeys(groups)))
+    above = frozenset(part for one in spelled for part in _beginnings(one))
+    return Module(spelled, above, tuple(dict.fromkeys(groups)))
 
 
 def group_of(name: str) -> str:

@@ -30,8 +30,8 @@ def nameless(lists: Mapping[str, Listed], names: Iterable[str]) -> list[str]:
         left = [
             entry
             for entry in listed.entries
-            if _should_name(entry, by_layer)
-            and known.isdisjoint((entry, group_of(entry)))
+            if known.isdisjoint((entry, group_of(entry)))
+            and _should_name(entry, by_layer)
             and not listed.is_used(entry, by_layer[_layer(entry)])
         ]
         if left:
