@@ -280,6 +280,26 @@ def test_each_group_is_for_its_targets():
     assert bits_of(found) == pytest.approx((8 * ATTENTION + 4.5 * MLP) / (ATTENTION + MLP))
 
 
+def test_targets_may_name_modules_as_vllm_does():
+    """DeepSeek-V4-Flash-NVFP4-FP8 of Red Hat: fused projections and an MLP's usual names, where the model has others."""
+    fp8 = group(bits=8, kind="float", strategy="block", size=None, block_structure=[128, 128])
+    nvfp4 = group(kind="float", size=16, strategy="tensor_group", targets=["re:.*ffn.*(gate|up|down)_proj$"])
+    section = compressed(fp8 | {"targets": ["re:.*attn.*(fused_wqa_wkv|wq_b|wo_a|wo_b)$"]}, nvfp4, ignore=[])
+    found = rules(section | {"format": "mixed-precision"}, model_type="deepseek_v4")
+    attention = [found.weights(f"layers.0.attn.{name}").dtype for name in ("wq_a", "wkv", "wq_b", "wo_b")]
+    experts = [found.weights(f"layers.0.ffn.experts.0.w{number}").dtype for number in (1, 2, 3)]
+    assert (set(attention), set(experts)) == ({"fp8"}, {"nvfp4"})
+
+
+@pytest.mark.parametrize(("location", "is_said"), [("weight_output", False), ("input", True)])
+def test_rotations_that_are_kernels_of_their_own_are_said(location, is_said):
+    transforms = {
+        "config_groups": {"R1": {"type": "hadamard", "apply": [{"location": location, "targets": ["Linear"]}]}}
+    }
+    found = model(compressed(group(), transform_config=transforms))
+    assert any("rotates" in said for said in found.warnings) is is_said
+
+
 def test_a_name_goes_before_a_class_wherever_it_stands():
     named = group(bits=8, targets=["model.layers.2.mlp.down_proj"])
     found = rules(compressed(group(), named))

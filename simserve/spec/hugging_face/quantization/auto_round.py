@@ -23,6 +23,7 @@ _OF_THE_MAKER = (
     ),
     *("not_use_best_mse", "dynamic_max_gap", "enable_norm_bias_tuning", "enable_alg_ext", "enable_torch_compile"),
     *("act_bits", "act_group_size", "act_data_type", "act_sym", "act_dynamic", "activation_scheme", "fmt"),
+    *("model_free", "desc_act", "damp_percent", "true_sequential"),
 )
 """Keys of how the weights were found, and of activations, which change no size of a weight."""
 

@@ -3,6 +3,7 @@
 Keys: vLLM 0.33, quantization/compressed_tensors.
 """
 
+import re
 from typing import NamedTuple
 
 from simserve.spec.hugging_face.keys import Keys
@@ -43,7 +44,14 @@ def compressed_tensors(keys: Keys, text: Keys) -> FormatRules:
         ScenarioError: a key makes no sense, or a scheme that vLLM does not serve or is not modelled.
     """
     _check_layout(keys)
-    keys.know("quantization_status", "global_compression_ratio", "version", "total_num_heads", "total_num_kv_heads")
+    keys.know(
+        "quantization_status",
+        "global_compression_ratio",
+        "version",
+        "total_num_heads",
+        "total_num_kv_heads",
+        "provider",
+    )
     groups, warnings = _groups(keys)
     if _find(groups, module("model.embed_tokens"), _EMBEDDING) is not None:
         raise refused(keys, "config_groups", "a group for the token embedding: quantised embeddings are not modelled")
@@ -110,4 +118,10 @@ def _of_transforms(keys: Keys) -> list[str]:
     if section is None or not section.raw():
         return []
     section.know(*section.raw())
+    if not _ONLINE.search(str(section.raw())):
+        return []
     return ["its transform_config rotates inputs of GEMMs: neither the time nor the bytes of that are counted"]
+
+
+_ONLINE = re.compile(r"'location': '(input|output|q_attn|k_cache)'")
+"""Where a rotation is a kernel of its own; at `weight_input` and `weight_output` it is in the weights already."""

@@ -12,10 +12,14 @@ _FUSED = {
     "gate_up_proj": ("gate_proj", "up_proj"),
     "w13": ("w1", "w3"),
     "fused_qkv_a_proj": ("q_a_proj", "kv_a_proj_with_mqa"),
+    "fused_wqa_wkv": ("wq_a", "wkv"),
     "in_proj_qkvz": ("in_proj_qkv", "in_proj_z"),
     "in_proj_ba": ("in_proj_b", "in_proj_a"),
 }
 """Modules that kernels read at once -> those of the checkpoint that are in them (packed_modules_mapping of vLLM)."""
+
+_ALSO = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+"""Names of an MLP's matrices in some checkpoints -> those of vLLM, under which lists name them, too."""
 
 _ROOTS = ("model.", "language_model.model.", "model.language_model.", "language_model.", "thinker.model.", "")
 """What stands before `layers` in a decoder alone and inside the wrappers."""
@@ -65,8 +69,9 @@ def _with_roots(name: str) -> list[str]:
 
 def _with_fused(name: str) -> list[str]:
     parent, dot, last = name.rpartition(".")
-    others = [fused for fused, parts in _FUSED.items() if last in parts]
-    return [name, *(f"{parent}{dot}{other}" for other in (*others, *_FUSED.get(last, ())))]
+    alike = [last, _ALSO.get(last, last)]
+    fused = [whole for whole, parts in _FUSED.items() if not set(alike).isdisjoint(parts)]
+    return [f"{parent}{dot}{other}" for other in (*alike, *fused, *_FUSED.get(last, ()))]
 
 
 def _beginnings(name: str) -> list[str]:
