@@ -126,7 +126,7 @@ class ModelSpec(Strict):
     @property
     def other_layers(self) -> dict[str, int]:
         """Layers that do not keep all tokens of a request, by their kind of attention."""
-        keeping = {"full", "latent", "sparse", "sparse_latent"}
+        keeping = {"full", "latent", "chunked", "sparse", "sparse_latent"}
         return {kind: count for kind, count in self.attention_layers.items() if kind not in keeping}
 
     @property
@@ -211,7 +211,7 @@ class ModelSpec(Strict):
     def outer_bytes(self) -> float:
         """Bytes of the weights outside the layers."""
         element = bytes_per_element(self.activation_dtype)
-        head = element if self.lm_head is None else self.lm_head.element_bytes
+        head = element if self.lm_head is None else self.lm_head.bytes_each(self.hidden_size, self.vocab_size)
         outside = self.embedding_parameters + self.other_parameters + self.tower_parameters
         return outside * element + self.lm_head_parameters * head
 
@@ -284,11 +284,13 @@ class ModelSpec(Strict):
 
     @property
     def windows(self) -> list[dict[str, float]]:
-        """Layers that look back on so many tokens: `window`, their number and their bytes of KV for one token."""
-        found: dict[int, dict[str, float]] = {}
+        """Layers that look back on so many tokens: `window`, their number and their bytes of KV for one token. Caches of
+        two sorts have a row each, though their windows be alike.
+        """
+        found: dict[tuple[int, int], dict[str, float]] = {}
         for attention, count in self.attentions.items():
-            for window, each in attention.window_bytes(self.kv_dtype):
-                row = found.setdefault(window, {"window": window, "bytes_per_token": 0.0, "layers": 0})
+            for sort, (window, each) in enumerate(attention.window_bytes(self.kv_dtype)):
+                row = found.setdefault((window, sort), {"window": window, "bytes_per_token": 0.0, "layers": 0})
                 row["bytes_per_token"] += count * each
                 row["layers"] += count
         return list(found.values())
