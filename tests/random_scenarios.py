@@ -98,7 +98,11 @@ def workloads(draw: st.DrawFn, max_model_len: int) -> Section:
     if draw(st.integers(0, 2)) == 0:
         workload["classes"] = [{"name": "a", "share": 0.5}, {"name": "b", "share": 0.5, "priority": 3}]
     if draw(st.booleans()):
-        workload["shared_prefix"] = {"groups": draw(st.sampled_from([1, 2])), "length": draw(st.sampled_from([20, 64]))}
+        workload["shared_prefix"] = {
+            "groups": draw(st.sampled_from([1, 2])),
+            "length": draw(st.sampled_from([20, 64])),
+            "adds": True,
+        }
     think_time = draw(st.sampled_from([0, 0, 0.01, 0.5]))
     if traffic == "closed_loop":
         users = draw(st.sampled_from([1, 3, 10]))

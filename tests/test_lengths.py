@@ -61,10 +61,16 @@ bounds = st.integers(1, 500).flatmap(lambda low: st.tuples(st.just(low), st.inte
 bounded = st.one_of(
     bounds.map(lambda b: UniformLength(distribution="uniform", min=b[0], max=b[1])),
     st.builds(
-        lambda b, mean, stddev: normal(mean, stddev, min=b[0], max=b[1]), bounds, st.floats(1, 1e4), st.floats(0.1, 1e4)
+        lambda b, mean, stddev: normal(min(max(mean, b[0]), b[1]), stddev, min=b[0], max=b[1]),
+        bounds,
+        st.floats(1, 1e4),
+        st.floats(0.1, 1e4),
     ),
     st.builds(
-        lambda b, mean, cv: lognormal(mean, cv, min=b[0], max=b[1]), bounds, st.floats(1, 1e6), st.floats(0.01, 50)
+        lambda b, mean, cv: lognormal(min(max(mean, b[0]), b[1]), cv, min=b[0], max=b[1]),
+        bounds,
+        st.floats(1, 1e6),
+        st.floats(0.01, 50),
     ),
 )
 

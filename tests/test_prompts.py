@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scenario_text import scenario
 
+from simserve.spec.errors import ScenarioError
 from simserve.workload.workload import Workload, build_workload
 
 
@@ -19,12 +20,34 @@ def test_no_prefix_no_group() -> None:
     assert not workload.prefix_len.any()
 
 
-@pytest.mark.parametrize("length", [1, 400, 100_000])
-def test_a_prefix_is_counted_inside_the_input_and_a_shorter_input_is_all_prefix(length: int) -> None:
-    lengths = "workload.input={distribution: uniform, min: 1, max: 800}"
-    workload = build(lengths, f"workload.shared_prefix={{groups: 3, length: {length}}}")
-    np.testing.assert_array_equal(workload.prefix_len, np.minimum(length, workload.input_len))
-    np.testing.assert_array_equal(workload.input_len, build(lengths).input_len)
+LENGTHS = "workload.input={distribution: uniform, min: 100, max: 800}"
+
+
+@pytest.mark.parametrize("length", [1, 100])
+def test_a_prefix_is_counted_inside_the_input(length: int) -> None:
+    workload = build(LENGTHS, f"workload.shared_prefix={{groups: 3, length: {length}}}")
+    assert set(workload.prefix_len.tolist()) == {length}
+    np.testing.assert_array_equal(workload.input_len, build(LENGTHS).input_len)
+
+
+@pytest.mark.parametrize("length", [1, 400, 3000])
+@pytest.mark.parametrize("chats", [(), ("workload.sessions={turns: 3}",)])
+def test_a_prefix_that_adds_comes_on_top_of_the_input(length: int, chats: tuple[str, ...]) -> None:
+    """vLLM's --random-prefix-len. In a chat all later prompts have it, too, since they begin with the first."""
+    workload = build(LENGTHS, *chats, f"workload.shared_prefix={{groups: 3, length: {length}, adds: true}}")
+    np.testing.assert_array_equal(workload.input_len, build(LENGTHS, *chats).input_len + length)
+    assert set(workload.prefix_len[workload.turn == 0].tolist()) == {length}
+
+
+@pytest.mark.parametrize("chats", [(), ("workload.sessions={turns: 3}",)])
+def test_prompts_shorter_than_their_prefix_are_counted_and_refused(chats: tuple[str, ...]) -> None:
+    """They were all prefix: 97 % hits of prompts of 500 tokens for a prefix of 3,000 (faults.md)."""
+    lengths = build(LENGTHS, *chats)
+    first = lengths.input_len[lengths.turn == 0]
+    short = int((first < 300).sum())
+    message = f"length 300 is longer than {short} of {len(first)} prompts .the shortest has {first.min()} tokens.*adds"
+    with pytest.raises(ScenarioError, match=message):
+        build(LENGTHS, *chats, "workload.shared_prefix={groups: 1, length: 300}")
 
 
 def test_every_group_is_as_likely_as_any_other() -> None:

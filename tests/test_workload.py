@@ -59,7 +59,7 @@ WORKLOADS = {
     "closed loop": (*LENGTHS, "workload.arrivals={process: closed_loop, users: 7, think_time: 2 s}"),
     "duration": (*LENGTHS, "workload.num_requests=null", "workload.duration=10 s"),
     "limits": (*LENGTHS, "workload.max_tokens={distribution: uniform, min: 1, max: 300}"),
-    "prefixes": (*LENGTHS, "workload.shared_prefix={groups: 3, length: 200}"),
+    "prefixes": (*LENGTHS, "workload.shared_prefix={groups: 3, length: 200, adds: true}"),
     "classes": (*LENGTHS, CLASSES),
     "sessions": (*LENGTHS, "workload.sessions={turns: {distribution: uniform, min: 1, max: 6}, think_time: 3 s}"),
     "class sessions": (*LENGTHS, CLASSES, "workload.sessions={turns: 3, first_input: 900}"),
@@ -115,7 +115,7 @@ def digest(workload: Workload) -> str:
 
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_another_process_with_another_hash_seed_builds_the_same_bytes(hash_seed: str) -> None:
-    overrides = (*WORKLOADS["class sessions"], "workload.shared_prefix={groups: 3, length: 200}")
+    overrides = (*WORKLOADS["class sessions"], "workload.shared_prefix={groups: 3, length: 200, adds: true}")
     program = f"import test_workload as t; print(t.digest(t.build(*{overrides!r})))"
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(__file__).parent)}
     told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
@@ -129,7 +129,7 @@ CHANGES = {
     "output_len": "workload.output={distribution: normal, mean: 100, stddev: 30}",
     "arrival": "workload.arrivals={process: gamma, rate: 3, burstiness: 0.5}",
     "max_tokens": "workload.max_tokens=100000",
-    "prefix_len": "workload.shared_prefix={groups: 2, length: 100}",
+    "prefix_len": "workload.shared_prefix={groups: 2, length: 20}",
 }
 
 

@@ -159,7 +159,7 @@ class WorkloadSpec(Strict):
         arrivals = self.arrivals
         if not isinstance(arrivals, ClosedLoop) or arrivals.think_time:
             return False
-        sources = (self, *self.classes)
+        sources: tuple[WorkloadSpec | ClassSpec, ...] = (self, *self.classes)
         lengths = [length for each in sources for length in (each.input, each.output) if length is not None]
         return all(isinstance(length, ConstantLength) for length in lengths)
 
