@@ -125,6 +125,15 @@ QUARK = {
 AUTO_ROUND = {"quant_method": "auto-round", "bits": 4, "group_size": 128, "sym": True, "data_type": "int"}
 
 
+def torchao(name, **data):
+    """A section of torchao."""
+    return {"quant_method": "torchao", "quant_type": {"default": {"_type": name, "_data": data, "_version": 1}}}
+
+
+INT4_OF_TORCHAO = {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 64}, "_version": 1}
+TORCHAO = {"quant_method": "torchao", "quant_type": {"default": INT4_OF_TORCHAO}, "modules_to_not_convert": None}
+
+
 def bits_of(found, *, head=0.0):
     """Bits that a linear weight of a small Llama has in the mean; `head`: bits of the output projection, where it is
     quantised.
@@ -233,6 +242,25 @@ def test_a_kv_cache_in_fp8_that_vllm_does_not_honour_is_said():
             ["self_attn.q_proj", "self_attn.v_proj"],
             id="Quark: a list, and a scheme of its own",
         ),
+        pytest.param(
+            TORCHAO | {"modules_to_not_convert": ["self_attn"]},
+            ["mlp.gate_proj"],
+            ["self_attn.q_proj", "mlp.experts.0.up_proj"],
+            id="torchao: parts of names; no experts",
+        ),
+        pytest.param(
+            torchao(
+                "ModuleFqnToConfig",
+                module_fqn_to_config={
+                    "_default": INT4_OF_TORCHAO,
+                    r"re:.*\.self_attn\..*": None,
+                    "model.layers.3.self_attn.o_proj": INT4_OF_TORCHAO,
+                },
+            ),
+            ["mlp.gate_proj", "self_attn.o_proj"],
+            ["self_attn.q_proj"],
+            id="torchao: a name, an expression, the rest",
+        ),
     ],
 )
 def test_lists_of_modules_are_kept(section, quantised, plain):
@@ -281,7 +309,7 @@ def test_each_group_is_for_its_targets():
 
 
 def test_targets_may_name_modules_as_vllm_does():
-    """DeepSeek-V4-Flash-NVFP4-FP8 of Red Hat: fused projections and an MLP's usual names, where the model has others."""
+    """DeepSeek-V4-Flash-NVFP4-FP8 of Red Hat: fused projections, an MLP's usual names where the model has others."""
     fp8 = group(bits=8, kind="float", strategy="block", size=None, block_structure=[128, 128])
     nvfp4 = group(kind="float", size=16, strategy="tensor_group", targets=["re:.*ffn.*(gate|up|down)_proj$"])
     section = compressed(fp8 | {"targets": ["re:.*attn.*(fused_wqa_wkv|wq_b|wo_a|wo_b)$"]}, nvfp4, ignore=[])
@@ -339,6 +367,8 @@ def test_mxfp4_is_not_nvfp4():
         ({"quant_method": "mxfp8", "ignored_layers": ["lm_head"]}, "fp8", 8.25),
         (QUARK, "mxfp4", 4.25),
         (AUTO_ROUND, "int4", 4 + 20 / 128),
+        (TORCHAO, "int4", 4 + 32 / 64),
+        (torchao("Float8DynamicActivationFloat8WeightConfig"), "fp8", 8),
         (AUTO_ROUND | {"data_type": "mx_fp", "bits": 8, "group_size": 32}, "fp8", 8.25),
         (compressed(group(bits=8, kind="float", strategy="tensor", size=None), format="float-quantized"), "fp8", 8),
         (compressed(group(bits=8, kind="float", size=32, scale_dtype="torch.uint8")), "fp8", 8.25),
@@ -482,6 +512,7 @@ def test_methods_that_are_not_served_are_refused_by_name_with_a_way_out(method):
         (MODELOPT | {"kv_cache_scheme": None, "kv_cache_quant_algo": "NVFP4"}, "KV cache in nvfp4 is not modelled"),
         ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, "quantized_layers: is missing"),
         (QUARK | {"global_quant_config": {"weight": {"dtype": "fp6_e3m2", "qscheme": "per_group"}}}, "fp6_e3m2"),
+        (torchao("FqnToConfig"), "FqnToConfig is not modelled"),
         (FP8 | {"a_new_key": 1}, "a_new_key: 1: not known"),
     ],
 )
@@ -536,6 +567,7 @@ def test_an_entry_that_should_name_a_module_and_does_not_is_said(entry, is_said)
 SECTIONS = [
     GPTQ,
     AWQ,
+    TORCHAO,
     FP8,
     MODELOPT,
     MIXED,

@@ -87,7 +87,9 @@ def _unquantised(keys: Keys) -> FormatRules:
     algorithm = (nested if isinstance(nested, dict) else keys.raw()).get("quant_algo")
     if not keys.raw():
         return PLAIN
-    asked = f", though it says {shown(algorithm)}" if algorithm else ""
+    cache = (nested if isinstance(nested, dict) else keys.raw()).get("kv_cache_quant_algo")
+    says = [f"{what} {shown(value)}" for what, value in (("weights in", algorithm), ("a KV cache in", cache)) if value]
+    asked = f", though it asks for {' and '.join(says)}" if says else ""
     said = (
         f"{keys.path} names no quant_method{' and no producer' if 'producer' not in keys else ''}: vLLM 0.33 takes the "
         f"model as unquantised{asked}, and so it is counted; state `weight_dtype` to count it otherwise"
