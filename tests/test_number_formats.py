@@ -319,6 +319,15 @@ def test_targets_may_name_modules_as_vllm_does():
     assert (set(attention), set(experts)) == ({"fp8"}, {"nvfp4"})
 
 
+def test_kimi_k3_has_its_experts_alone_in_mxfp4():
+    """vLLM 0.33 reads its section by another method, which leaves the projections around the experts as they are."""
+    section = compressed(group(kind="float"), format="mxfp4-pack-quantized", ignore=["re:.*self_attn.*"])
+    names = "experts.0.w1", "routed_expert_down_proj"
+    for more, dtypes in (({}, {"mxfp4"}), ({"architectures": ["KimiK3ForConditionalGeneration"]}, {"mxfp4", None})):
+        found = [rules(section, **more).weights(f"model.layers.1.block_sparse_moe.{name}") for name in names]
+        assert {each and each.dtype for each in found} == dtypes
+
+
 @pytest.mark.parametrize(("location", "is_said"), [("weight_output", False), ("input", True)])
 def test_rotations_that_are_kernels_of_their_own_are_said(location, is_said):
     transforms = {

@@ -7,13 +7,22 @@ from collections.abc import Mapping
 
 from simserve.spec.errors import ScenarioError
 from simserve.spec.hugging_face.keys import Keys
-from simserve.spec.hugging_face.quantization.kv_cache import KvCache, of_compressed_tensors, of_modelopt, of_the_class
+from simserve.spec.hugging_face.quantization.compressed_tensors import experts_alone
+from simserve.spec.hugging_face.quantization.kv_cache import (
+    KvCache,
+    classes,
+    of_compressed_tensors,
+    of_modelopt,
+    of_the_class,
+)
 from simserve.spec.hugging_face.quantization.registry import method_named
 from simserve.spec.hugging_face.quantization.rules import PLAIN, FormatRules, refused
 from simserve.spec.quantities import shown
 
 _BESIDE = "hf_quant_config.json"
 _MODELOPT = "modelopt"
+_KIMI_K3, _MXFP4 = "KimiK3ForConditionalGeneration", "mxfp4-pack-quantized"
+"""A class that has such experts read by another method (models/config.py)."""
 _NESTED = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "MIXED_PRECISION")
 """Algorithms that vLLM takes from a section inside `quantization`."""
 
@@ -30,7 +39,12 @@ def format_rules(whole: Keys, text: Keys, beside: object = None, *, replaced: bo
     other = None if beside is None else Keys(beside, whole.model, _BESIDE)
     keys = whole.section("quantization_config")
     read = keys or other or _of_old(whole) or text.section("quantization_config") or _of_old(text)
-    rules = PLAIN if read is None else (_replaced if replaced else _rules)(read, text, other)
+    if read is None:
+        rules = PLAIN
+    elif replaced:
+        rules = _kv_cache_alone(read, text)
+    else:
+        rules = _rules(read, whole, text, other)
     if keys is not None and other is not None:
         rules = rules._replace(warnings=(*rules.warnings, *_passed_over(keys, other, rules)))
     if read is other and other is not None and not replaced:
@@ -44,13 +58,15 @@ def _of_old(keys: Keys) -> Keys | None:
     return keys.section("compression_config")
 
 
-def _rules(keys: Keys, text: Keys, other: Keys | None) -> FormatRules:
+def _rules(keys: Keys, whole: Keys, text: Keys, other: Keys | None) -> FormatRules:
     name = _method(keys)
     if not name:
         return _unquantised(keys)
     if name.startswith(_MODELOPT) and other is not None and _lacks_its_layers(keys):
         keys.know(*keys.raw())
         keys = other
+    if name == "compressed-tensors" and keys.raw().get("format") == _MXFP4 and _KIMI_K3 in classes(whole, text):
+        return experts_alone(keys, text)
     return method_named(keys, name)(keys, text)
 
 
@@ -97,9 +113,8 @@ def _unquantised(keys: Keys) -> FormatRules:
     return PLAIN._replace(warnings=(said,))
 
 
-def _replaced(keys: Keys, text: Keys, other: Keys | None) -> FormatRules:
-    """Nothing but the KV cache, from a section whose weights the user states otherwise."""
-    del other
+def _kv_cache_alone(keys: Keys, text: Keys) -> FormatRules:
+    """What a section says of the KV cache, where the user states the weights."""
     keys.know(*keys.raw())
     try:
         name = _method(keys)
