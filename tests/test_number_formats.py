@@ -174,6 +174,18 @@ def test_a_kv_cache_in_fp8_that_the_checkpoint_asks_for(section):
     assert model(section).kv_bytes_per_token == model().kv_bytes_per_token / 2
 
 
+def test_of_several_sections_one_is_read_and_the_others_are_said():
+    other = {"model_type": "llama", **{key: value for key, value in SMALL.items() if key != "architectures"}}
+    wrapped = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "text_config": other}
+    for inner, is_said in ((MODELOPT, False), (GPTQ, True)):
+        other["quantization_config"] = inner
+        found = model_from_config(wrapped | {"quantization_config": MODELOPT}, "it")
+        assert found.weight_dtype == "nvfp4"
+        assert any("gptq" in said and "passed over" in said for said in found.warnings) is is_said
+    assert model_from_config(wrapped, "it").weight_dtype == "int4"
+    assert model_from_config(SMALL | {"compression_config": compressed(group())}, "it").weight_dtype == "int4"
+
+
 def test_a_kv_cache_in_fp8_that_vllm_does_not_honour_is_said():
     """Qwen3.6-35B-A3B-NVFP4: only the file beside asks for it, and vLLM does not read that."""
     without = {key: value for key, value in MODELOPT.items() if key != "kv_cache_scheme"}
@@ -411,7 +423,11 @@ def test_modules_of_one_model_in_several_formats():
 def test_layers_that_config_json_lacks_are_read_from_the_file_beside():
     beside = {"producer": {"name": "modelopt"}, "quantization": {k: v for k, v in MIXED.items() if k != "quant_method"}}
     short = {key: value for key, value in MIXED.items() if key != "quantized_layers"}
-    assert model(short, beside=beside).formats == model(MIXED).formats
+    beside["quantization"]["kv_cache_quant_algo"] = "FP8"
+    found = model(short, beside=beside)
+    assert found.formats == model(MIXED).formats
+    assert found.kv_dtype == "bf16"  # of that, vLLM asks config.json alone
+    assert any("fp8 KV cache" in said for said in found.warnings)
 
 
 def test_routed_experts_may_be_named_together_or_one_by_one():
