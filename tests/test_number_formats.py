@@ -134,6 +134,15 @@ INT4_OF_TORCHAO = {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 64},
 TORCHAO = {"quant_method": "torchao", "quant_type": {"default": INT4_OF_TORCHAO}, "modules_to_not_convert": None}
 
 
+KIMI_K2_PLAIN = [
+    "lm_head",
+    "re:.*self_attn.*",
+    "re:.*shared_experts.*",
+    r"re:.*mlp\.(gate|up|gate_up|down)_proj.*",
+]
+"""What Kimi K2 Thinking does not quantise."""
+
+
 def bits_of(found, *, head=0.0):
     """Bits that a linear weight of a small Llama has in the mean; `head`: bits of the output projection, where it is
     quantised.
@@ -152,6 +161,74 @@ def test_a_file_beside_the_configuration_is_read():
     assert found.weight_bytes == pytest.approx(72_656_376_192, rel=1e-7)  # vLLM's count, with one scale a matrix
     assert found.kv_dtype == "fp8"
     assert model_from_config(LLAMA_70B, "it").weight_bytes == 141_107_412_992
+
+
+DEEPSEEK_V3 = {
+    "model_type": "deepseek_v3",
+    "architectures": ["DeepseekV3ForCausalLM"],
+    **{"hidden_size": 7168, "intermediate_size": 18432, "moe_intermediate_size": 2048, "num_hidden_layers": 61},
+    **{"num_attention_heads": 128, "num_key_value_heads": 128, "q_lora_rank": 1536, "kv_lora_rank": 512},
+    **{"qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 129280},
+    **{"n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3},
+    **{"moe_layer_freq": 1, "max_position_embeddings": 163840, "dtype": "bfloat16"},
+}
+KIMI_K2 = DEEPSEEK_V3 | {
+    "model_type": "kimi_k2",
+    **{"num_attention_heads": 64, "num_key_value_heads": 64, "n_routed_experts": 384, "first_k_dense_replace": 1},
+    **{"vocab_size": 163840},
+}
+QWEN3_235B = {
+    "model_type": "qwen3_moe",
+    "architectures": ["Qwen3MoeForCausalLM"],
+    **{"hidden_size": 4096, "intermediate_size": 12288, "moe_intermediate_size": 1536, "num_hidden_layers": 94},
+    **{"num_attention_heads": 64, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936},
+    **{"num_experts": 128, "num_experts_per_tok": 8, "decoder_sparse_step": 1, "mlp_only_layers": []},
+    **{"max_position_embeddings": 40960, "tie_word_embeddings": False, "dtype": "bfloat16"},
+}
+
+
+def beside_nvfp4(*excluded):
+    """A file of ModelOpt beside a configuration."""
+    return BESIDE_NVFP4 | {"quantization": BESIDE_NVFP4["quantization"] | {"exclude_modules": list(excluded)}}
+
+
+@pytest.mark.parametrize(
+    ("config", "beside", "weight_bytes"),
+    [
+        pytest.param(
+            DEEPSEEK_V3,
+            beside_nvfp4(
+                "lm_head",
+                "model.layers.61*",
+                *(
+                    f"model.layers.{layer}.self_attn.{name}"
+                    for layer in range(61)
+                    for name in ("kv_a_proj_with_mqa", "kv_b_proj", "q_a_proj", "q_b_proj")
+                ),
+            ),
+            386_380_083_104,
+            id="DeepSeek-V3.1-NVFP4",
+        ),
+        pytest.param(
+            QWEN3_235B,
+            beside_nvfp4("lm_head", *(f"model.layers.{layer}.mlp.gate" for layer in range(94))),
+            134_101_651_392,
+            id="Qwen3-235B-A22B-NVFP4",
+        ),
+        pytest.param(
+            KIMI_K2 | {"quantization_config": compressed(group(), ignore=KIMI_K2_PLAIN)},
+            None,
+            594_206_365_696,
+            id="Kimi-K2-Thinking",
+        ),
+    ],
+)
+def test_published_checkpoints_weigh_what_vllm_counts(config, beside, weight_bytes):
+    """Counts of classes of transformers 5.24 and vLLM 0.33; what differs are scales of whole matrices."""
+    found = model_from_config(config, "it", beside=beside)
+    assert found.weight_bytes == pytest.approx(weight_bytes, rel=1e-5)
+    assert found.kv_dtype == ("fp8" if beside else "bf16")
+    assert found.warnings == ()
 
 
 def test_nvfp4_beside_the_configuration_is_for_all_but_a_list():
@@ -198,10 +275,7 @@ def test_a_kv_cache_in_fp8_that_vllm_does_not_honour_is_said():
     ("section", "quantised", "plain"),
     [
         pytest.param(
-            compressed(
-                group(),
-                ignore=["lm_head", "re:.*self_attn.*", r"re:.*mlp\.(gate|up|gate_up|down)_proj.*", "re:.*shared_exp.*"],
-            ),
+            compressed(group(), ignore=KIMI_K2_PLAIN),
             ["mlp.experts.0.gate_proj", "mlp.experts.0.down_proj"],
             ["self_attn.q_proj", "mlp.gate_proj", "mlp.shared_experts.up_proj"],
             id="Kimi K2 Thinking: experts alone",

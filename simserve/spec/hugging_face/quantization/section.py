@@ -66,7 +66,7 @@ def _rules(keys: Keys, whole: Keys, text: Keys, other: Keys | None) -> FormatRul
 
 
 def _with_layers_of(other: Keys, keys: Keys, text: Keys) -> FormatRules:
-    """Formats that the file beside names module by module, where config.json does not; the KV cache is config.json's."""
+    """Formats that the file beside names by module, where config.json does not; the KV cache is config.json's."""
     keys.know(*keys.raw())
     rules = method_named(other, _MODELOPT)(other, text)
     _refuse_unread(other)
