@@ -25,6 +25,8 @@ _NAME, _OLD = "quantization_config", "compression_config"
 _MODELOPT = "modelopt"
 _KIMI_K3, _MXFP4 = "KimiK3ForConditionalGeneration", "mxfp4-pack-quantized"
 """A class that has such experts read by another method (models/config.py)."""
+_NVFP4_GROUP = 16
+"""Weights that share a scale in NVFP4, where a section leaves it out."""
 _NESTED = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "MIXED_PRECISION")
 """Algorithms that vLLM takes from a section inside `quantization`."""
 
@@ -57,7 +59,7 @@ def format_rules(whole: Keys, text: Keys, beside: object = None, *, replaced: bo
 def _rules(keys: Keys, whole: Keys, text: Keys, other: Keys | None) -> FormatRules:
     name = _method(keys)
     if not name:
-        return _unquantised(keys)
+        return _unnamed(keys, text)
     if name.startswith(_MODELOPT) and other is not None and _lacks_its_layers(keys):
         return _with_layers_of(other, keys, text)
     if name == "compressed-tensors" and keys.raw().get("format") == _MXFP4 and _KIMI_K3 in classes(whole, text):
@@ -75,7 +77,7 @@ def _with_layers_of(other: Keys, keys: Keys, text: Keys) -> FormatRules:
 
 
 def _method(keys: Keys) -> str:
-    """Name of the method; empty where vLLM finds none and takes the model as it is."""
+    """Name of the method; empty where vLLM finds none."""
     name = keys.text("quant_method", default="").lower().replace("compressed_tensors", "compressed-tensors")
     inner = keys.section("quantization")
     if inner is None or not _is_of_modelopt(keys, inner):
@@ -99,22 +101,29 @@ def _lacks_its_layers(keys: Keys) -> bool:
     return mixed and "quantized_layers" not in keys
 
 
-def _unquantised(keys: Keys) -> FormatRules:
-    keys.know(*keys.raw())
+def _unnamed(keys: Keys, text: Keys) -> FormatRules:
+    """Formats of a section that names no method. vLLM passes it over, yet the weights of the checkpoint are what it
+    says: they are counted so, and that is said. The KV cache is as vLLM has it.
+    """
+    raw = keys.raw()
+    nested = raw.get("quantization")
+    said = nested if isinstance(nested, Mapping) else raw
+    algorithm, cache = said.get("quant_algo"), said.get("kv_cache_quant_algo")
+    keys.know(*raw)
     for inner in keys.opened():
         inner.know(*inner.raw())
-    nested = keys.raw().get("quantization")
-    algorithm = (nested if isinstance(nested, dict) else keys.raw()).get("quant_algo")
-    if not keys.raw():
+    if not algorithm:
         return PLAIN
-    cache = (nested if isinstance(nested, dict) else keys.raw()).get("kv_cache_quant_algo")
-    says = [f"{what} {shown(value)}" for what, value in (("weights in", algorithm), ("a KV cache in", cache)) if value]
-    asked = f", though it asks for {' and '.join(says)}" if says else ""
-    said = (
-        f"{keys.path} names no quant_method{' and no producer' if 'producer' not in keys else ''}: vLLM 0.33 takes the "
-        f"model as unquantised{asked}, and so it is counted; state `weight_dtype` to count it otherwise"
+    as_usual = {"quant_algo": algorithm, "group_size": said.get("group_size", _NVFP4_GROUP)}
+    as_usual["exclude_modules"] = said.get("exclude_modules", ["lm_head"])
+    rules = method_named(keys, _MODELOPT)(Keys(as_usual, keys.model, keys.path), text)
+    producer = "" if "producer" in raw else " and no producer"
+    also = f", and its KV cache, for which it asks {shown(cache)}, in the activations' format" if cache else ""
+    warning = (
+        f"{keys.path} says {shown(algorithm)} but names no quant_method{producer}: the weights are counted in that "
+        f"format; vLLM 0.33 passes the section over and takes them as unquantised{also}"
     )
-    return PLAIN._replace(warnings=(said,))
+    return rules._replace(kv_dtype=None, warnings=(*rules.warnings, warning))
 
 
 def _kv_cache_alone(keys: Keys, text: Keys) -> FormatRules:
