@@ -32,8 +32,8 @@ def _recurrent_gemma(keys: Keys) -> Decoder:
     if not turn:
         raise keys.error("block_types", "expected recurrent and attention in a list, got an empty one")
     both = keys.count("intermediate_size", default=3 * 2560)
-    if both == 1:
-        raise keys.error("intermediate_size", "expected gate and up together, at least 2, got 1")
+    if both % 2:
+        raise keys.error("intermediate_size", f"expected gate and up together, an even number, got {both}")
     mlp = DenseMlp(width=both // 2, bias=True)
     kinds = {_RECURRENT: recurrence, _ATTENTION: attention.model_copy(update={"window": window})}
     rows = [LayerSpec(attention=kinds[turn[layer % len(turn)]], mlp=mlp) for layer in range(layers)]
