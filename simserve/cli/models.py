@@ -1,6 +1,6 @@
 """`simserve models`: the catalogue, or what simserve reads from a model's configuration."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +21,7 @@ def models(
         typer.Argument(
             metavar="[PATH|NAME|ID]",
             show_default=False,
-            help="A config.json or its folder, a folder of such files, a model of the catalogue or its Hugging Face id.",
+            help="A config.json or its folder, a folder of such files, a catalogue name or Hugging Face id.",
         ),
     ] = None,
     json: Json = False,
@@ -88,35 +88,37 @@ def _show_model(name: str, json: bool) -> None:
     if json:
         print_json(facts)
         return
-    rows = [
-        ("parameters", f"{facts['num_parameters']:,} ({_billions(facts['num_parameters'])})"),
-        ("active for a token", f"{facts['num_active_parameters']:,} ({_billions(facts['num_active_parameters'])})"),
-        *((f"of these in the {tower}", f"{size:,}") for tower, size in facts["towers"].items()),
-        (
-            "weights",
-            f"{facts['weight_bytes']:,.0f} bytes ({_gigabytes(facts['weight_bytes'])}), {facts['weight_dtype']}",
-        ),
-        ("KV cache per token", f"{facts['kv_bytes_per_token']:,.0f} bytes ({facts['kv_dtype']})"),
-        *(
-            (
-                f"{each['layers']} window layers",
-                f"{each['bytes_per_token']:,.0f} bytes a token, last {each['window']:,}",
-            )
-            for each in facts["windows"]
-        ),
-        ("longest context", f"{facts['max_model_len']:,} tokens"),
-        *((kind, f"{count} layers") for kind, count in facts["layers"].items()),
-        ("simulated", "yes" if facts["simulated"] is True else f"no: {facts['simulated']}"),
-    ]
-    if facts["state_bytes_per_sequence"]:
-        rows.insert(-1, ("state per sequence", f"{facts['state_bytes_per_sequence']:,.0f} bytes"))
-    if facts["index_cache_bytes_per_token"]:
-        rows.insert(-1, ("index cache per token", f"{facts['index_cache_bytes_per_token']:,.0f} bytes"))
-    if facts["drafting_layers"]:
-        rows.insert(-1, ("drafting layers", f"{facts['drafting_layers']}, held where engine.speculative uses them"))
-    print_table(facts["name"], ["", ""], rows)
+    print_table(facts["name"], ["", ""], list(_lines(facts)))
     for note in _notes(facts):
         typer.echo(note)
+
+
+def _lines(facts: "Facts") -> Iterator[tuple[str, str]]:
+    """What is known of one model, a line each."""
+    for name, key in (("parameters", "num_parameters"), ("active for a token", "num_active_parameters")):
+        yield name, f"{facts[key]:,} ({_billions(facts[key])})"
+    for tower, size in facts["towers"].items():
+        yield f"of these in the {tower}", f"{size:,}"
+    yield (
+        "weights",
+        f"{facts['weight_bytes']:,.0f} bytes ({_gigabytes(facts['weight_bytes'])}), {facts['weight_dtype']}",
+    )
+    yield "KV cache per token", f"{facts['kv_bytes_per_token']:,.0f} bytes ({facts['kv_dtype']})"
+    for each in facts["windows"]:
+        bytes_per_token = f"{each['bytes_per_token']:,.0f} bytes a token"
+        yield f"{each['layers']} window layers", f"{bytes_per_token}, for the last {each['window']:,}"
+    for name, key in (
+        ("state per sequence", "state_bytes_per_sequence"),
+        ("index per token", "index_cache_bytes_per_token"),
+    ):
+        if facts[key]:
+            yield name, f"{facts[key]:,.0f} bytes"
+    yield "longest context", f"{facts['max_model_len']:,} tokens"
+    for kind, count in facts["layers"].items():
+        yield kind, f"{count} layers"
+    if facts["drafting_layers"]:
+        yield "drafting layers", f"{facts['drafting_layers']}, held where engine.speculative uses them"
+    yield "simulated", "yes" if facts["simulated"] is True else f"no: {facts['simulated']}"
 
 
 def _notes(facts: "Facts") -> list[str]:

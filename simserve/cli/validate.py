@@ -38,7 +38,7 @@ def table(
     Example: simserve validate table runs.csv --tier A --json errors.json --plot errors
     """
     from simserve.planning.executor import default_workers, open_executor
-    from simserve.spec.measured_error import FILE
+    from simserve.report.evidence import FILE
     from simserve.validation.error_file import write_errors
     from simserve.validation.printing import print_left_out, print_report, save_pictures
     from simserve.validation.table import chosen_rows, left_out_table, validate_table, write_json

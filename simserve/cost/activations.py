@@ -7,7 +7,7 @@ row; weights and KV are not among them.
 from typing import Literal
 
 from simserve.spec.dtypes import bytes_per_element
-from simserve.spec.layers.attention import LatentAttention
+from simserve.spec.layers.attention import GroupedAttention, LatentAttention
 from simserve.spec.layers.layer import LayerSpec
 from simserve.spec.layers.mlp import DenseMlp
 from simserve.spec.model import ModelSpec
@@ -71,12 +71,12 @@ def _reserved_bytes(model: ModelSpec, ranks: int) -> float:
 def _attention_width(layer: LayerSpec, ranks: int) -> float:
     """Elements a token of queries, keys, values and the output of attention."""
     attention = layer.attention
-    if attention is None:
-        return 0.0
-    heads = attention.num_heads / ranks
     if isinstance(attention, LatentAttention):
+        heads = attention.num_heads / ranks
         return attention.q_lora_rank + attention.kv_elements + heads * (attention.qk_head_dim + attention.v_head_dim)
-    kv_heads = max(1.0, attention.num_kv_heads / ranks)
+    if not isinstance(attention, GroupedAttention):
+        return 0.0
+    heads, kv_heads = attention.num_heads / ranks, max(1.0, attention.num_kv_heads / ranks)
     gate = attention.head_dim if attention.gate == "element" else 0
     return (heads + kv_heads) * (attention.head_dim + attention.value_dim) + heads * gate
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from simserve.report.attempts import attempt_counts, when_gone
+from simserve.report.evidence import measured_error
 from simserve.report.kv_waste import kv_waste
 from simserve.report.metrics import Columns, completed, metrics_of
 from simserve.report.notes import notes_of
@@ -16,9 +17,8 @@ from simserve.report.saturation import saturation
 from simserve.report.speculation import num_later_tokens, speculation_keys
 from simserve.report.statistics import PERCENTILES
 from simserve.report.tokens import BoolArray
-from simserve.report.trust import trust_line
+from simserve.report.trust import optimistic, trust_line
 from simserve.report.window import Window, hit_rate, peak_concurrency, peak_output_rate, status_counts
-from simserve.spec.measured_error import measured_error
 from simserve.spec.result import Result
 
 Summary = dict[str, Any]
@@ -62,7 +62,8 @@ def summarize(result: Result) -> Summary:
         "classes": _classes(result, window, done),
         "memory": dict(result.memory),
         "simulated_time": result.meta.get("duration"),
-        "measured_error": _measured_error(result),
+        "measured_error": _measured_error(result, summary["max_concurrent_requests"]),
+        "optimistic": _optimistic(result),
     }
     summary |= speculation_keys(result.meta)
     summary |= {key: value for key, value in result.meta.items() if key not in summary}
@@ -108,12 +109,19 @@ def _benchmark(result: Result, window: Window, done: BoolArray, verdicts: Sequen
     }
 
 
-def _measured_error(result: Result) -> dict[str, Any] | None:
+def _optimistic(result: Result) -> str | None:
+    model = result.scenario.model
+    latent = "latent" in model.attention_layers
+    level = str(result.meta.get("cost_level"))
+    return optimistic(level, latent=latent, experts=model.is_moe, parameters=model.num_parameters)
+
+
+def _measured_error(result: Result, concurrency: int) -> dict[str, Any] | None:
     """Known errors of runs like this one, as they were known when it was made."""
     if "measured_error" in result.meta:
         known: Any = result.meta["measured_error"]
         return known if isinstance(known, dict) else None
-    return measured_error(result.scenario, str(result.meta.get("cost_level")))
+    return measured_error(result.scenario, str(result.meta.get("cost_level")), concurrency)
 
 
 def _client_share(requests: Columns, done: BoolArray) -> float | None:

@@ -44,7 +44,7 @@ def find_model(name: str) -> ModelSpec:
 @cache
 def _names_by_id() -> Mapping[str, str]:
     """Hugging Face ids of all models of the catalogue, in small letters -> their names there."""
-    found = {}
+    found: dict[str, str] = {}
     for name in resources.names("models"):
         path = resources.find("models", f"{name}.json")
         assert path is not None

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from simserve.spec.cluster import ClusterSpec
 from simserve.spec.engine import EngineSpec
 from simserve.spec.experts import ExpertParallelSpec
+from simserve.spec.layers.attention import GroupedAttention, LatentAttention
 from simserve.spec.layers.mlp import DenseMlp
 from simserve.spec.model import ModelSpec
 from simserve.spec.policy_problems import policy_problems
@@ -25,6 +26,9 @@ def problems(
     model: ModelSpec, cluster: ClusterSpec, engine: EngineSpec, cost: CostSpec, run: RunSpec
 ) -> Iterator[Problem]:
     """Every contradiction between model, fleet, engine, costs and run."""
+    if model.not_simulated:
+        yield "model", f"{model.name}: {model.not_simulated}; `simserve models` says what is known of it"
+        return
     found = list(_problems_of_engine(model, cluster, engine, cost, run))
     yield from found
     if cluster.api_servers is not None and not cost.host.front_end_busy:
@@ -131,6 +135,8 @@ def _tensor_parallel(model: ModelSpec, ranks: int, *, spread_experts: bool) -> I
         yield key, f"{ranks} GPUs span more than one node of {_GPUS_OF_A_NODE}, which is not modelled yet"
     found: list[str] = []
     for attention in model.attentions:
+        if not isinstance(attention, GroupedAttention | LatentAttention):
+            continue
         heads, kv = attention.num_heads, getattr(attention, "num_kv_heads", 1)
         if heads % ranks:
             found.append(f"the {heads} attention heads of {model.name} cannot be cut into {ranks} equal parts")

@@ -211,7 +211,7 @@ class ModelSpec(Strict):
     def outer_bytes(self) -> float:
         """Bytes of the weights outside the layers."""
         element = bytes_per_element(self.activation_dtype)
-        head = element if self.lm_head is None else self.lm_head.element_bytes
+        head = element if self.lm_head is None else self.lm_head.bytes_each(self.hidden_size, self.vocab_size)
         outside = self.embedding_parameters + self.other_parameters + self.tower_parameters
         return outside * element + self.lm_head_parameters * head
 

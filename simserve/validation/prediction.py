@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.cost import cost_level
+from simserve.report.evidence import Deployment, deployment_of
 from simserve.simulation import simulate
 from simserve.spec.errors import ScenarioError
-from simserve.spec.measured_error import Simulated, simulated
 from simserve.spec.result import COMPLETED, Result
+from simserve.spec.scenario import Scenario
 from simserve.validation.measured import METRICS, STATISTICS, MeasuredRun
 from simserve.validation.replay_benchmark import predicted_latencies, replayed
 from simserve.validation.roofline import roofline_tpot
@@ -31,27 +32,41 @@ class Prediction:
     front_end: float | None = None
     """Seconds that the front end took per request; None where the clock is the engine's."""
     reason: str = ""
-    simulated: Simulated | None = None
+    deployment: Deployment | None = None
+    concurrency: int = 0
+    """Most requests that were under way in one second, simulated."""
 
 
 def predict(run: MeasuredRun, host: Mapping[str, float] | None = None) -> Prediction:
     """Simulate a row; `host` outweighs the CPU times of its engine version."""
     try:
         row = scenario_of_row(run, host=host)
-        values = _replayed_values(row) if row.recording else predicted_values(simulate(row.scenario))
+        values, most = _replayed_values(row) if row.recording else _simulated_values(row.scenario)
     except (NotModelledError, ScenarioError) as reason:
         return Prediction(run, {}, reason=str(reason))
     roofline = None if row.recording else roofline_tpot(row.scenario) * 1e3
     front_end = None if row.recording else row.scenario.cost.host.front_end_per_request
-    own = simulated(row.scenario, cost_level(row.scenario))
-    return Prediction(run, values, row.assumed, row.hits, roofline, front_end, simulated=own)
+    own = deployment_of(row.scenario, cost_level(row.scenario))
+    return Prediction(run, values, row.assumed, row.hits, roofline, front_end, deployment=own, concurrency=most)
 
 
-def _replayed_values(row: RowScenario) -> dict[str, float]:
+def _simulated_values(scenario: Scenario) -> tuple[dict[str, float], int]:
+    result = simulate(scenario)
+    return predicted_values(result), _concurrency(result)
+
+
+def _concurrency(result: Result) -> int:
+    from simserve.report.window import Window, peak_concurrency
+
+    window = Window.of(result)
+    return peak_concurrency(result.requests, window.measured, window.start)
+
+
+def _replayed_values(row: RowScenario) -> tuple[dict[str, float], int]:
     assert row.recording is not None
     with replayed(row.scenario, row.recording) as scenario:
         result = simulate(scenario)
-    return predicted_values(result, row.recording.clock)
+    return predicted_values(result, row.recording.clock), _concurrency(result)
 
 
 def predicted_values(result: Result, clock: str = "client") -> dict[str, float]:

@@ -13,7 +13,9 @@ from simserve.spec.hugging_face.family import Decoder, Family, Wrapper
 from simserve.spec.hugging_face.harmless import HARMLESS
 from simserve.spec.hugging_face.keys import Keys
 from simserve.spec.hugging_face.positions import max_model_len
-from simserve.spec.hugging_face.quantization.rules import FormatRules, format_rules
+from simserve.spec.hugging_face.quantization.nameless import nameless
+from simserve.spec.hugging_face.quantization.rules import FormatRules
+from simserve.spec.hugging_face.quantization.section import format_rules
 from simserve.spec.hugging_face.registry import family_named, family_of, wrapper_of
 from simserve.spec.hugging_face.second_look import size_warnings
 from simserve.spec.layers.layer import LayerSpec
@@ -73,7 +75,7 @@ def model_from_config(
     if weight_dtype is not None:
         model = model.in_format(weight_dtype)
     left_out = [*decoder.left_out, *(f"the work of the {tower.name}" for tower in towers)]
-    warnings = [*decoder.warnings, *rules.warnings]
+    warnings = [*decoder.warnings, *rules.warnings, *nameless(rules.lists, _names(decoder))]
     if assume is not None:
         warnings.insert(0, f"read as {family.name} on the user's word (assume: {assume})")
     left_out += [f"{key} of its configuration, on the user's word" for key in ignore]
@@ -121,6 +123,21 @@ def _activation_dtype(whole: Keys, text: Keys) -> str:
     return "bf16" if dtype == "fp32" else dtype
 
 
+def _names(decoder: Decoder) -> list[str]:
+    """Whole names of all modules of the decoder, as the checkpoint has them."""
+    blocks = [
+        (index, name, block)
+        for index, layer in enumerate(decoder.layers)
+        for name, block in (("attention", layer.attention), ("mlp", layer.mlp))
+        if block is not None
+    ]
+    return [
+        decoder.modules.name(index, name, matrix)
+        for index, name, block in blocks
+        for matrix in block.bare_matrices(decoder.hidden_size)
+    ]
+
+
 def _in_formats(decoder: Decoder, rules: FormatRules, keys: Keys) -> list[LayerSpec]:
     """The layers with each GEMM in the format that the checkpoint has for its modules."""
     if rules.is_plain:
@@ -146,8 +163,10 @@ def _layer_in_formats(decoder: Decoder, rules: FormatRules, keys: Keys, index: i
 
 
 def _refuse_unread(whole: Keys, text: Keys, family: Family, wrapper: Wrapper | None, ignore: Sequence[str]) -> None:
-    text.know(*HARMLESS, *family.harmless, *ignore)
-    whole.know(*HARMLESS, *ignore, *(wrapper.harmless if wrapper else ()), "quantization_config")
+    text.know(*HARMLESS, *family.harmless)
+    whole.know(*HARMLESS, *(wrapper.harmless if wrapper else ()))
+    for keys in (text, whole):
+        keys.ignore(*ignore)
     unread = list(whole.unread())
     if not unread:
         return
