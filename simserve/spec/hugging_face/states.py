@@ -102,4 +102,4 @@ STATE_SPACE = (
     ),
     *("time_step_init_scheme", "residual_in_fp32", "rescale_prenorm_residual", "num_logits_to_keep"),
 )
-"""Keys that change nothing: how kernels cut the sequence, how weights began; the expansion where channels are stated."""
+"""Keys that change nothing: how kernels cut the sequence, how weights began; the expansion beside stated channels."""

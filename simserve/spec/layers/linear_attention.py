@@ -9,8 +9,8 @@ from simserve.spec.quantities import PositiveCount
 
 
 class GatedDeltaNet(SequenceBlock):
-    """Gated DeltaNet (Yang et al., 2024, arXiv 2412.06464) as in Qwen3-Next and Qwen3.5: queries, keys and values pass a
-    short convolution, value heads share the keys of a group.
+    """Gated DeltaNet (Yang et al., 2024, arXiv 2412.06464) as in Qwen3-Next and Qwen3.5: queries, keys and values pass
+    a short convolution, value heads share the keys of a group.
     """
 
     type: Literal["gated_delta_net"] = "gated_delta_net"
@@ -55,8 +55,8 @@ class GatedDeltaNet(SequenceBlock):
         return self.conv_dim * self.conv_kernel + 2 * self.num_v_heads + self.v_head_dim
 
     def state_bytes(self, activation_dtype: str) -> int:
-        """Inputs that the convolution looks back on, and a matrix of key by value for each head (vLLM 0.33, mamba_utils.py,
-        gated_delta_net_state_shape).
+        """Inputs that the convolution looks back on, and a matrix of key by value for each head (vLLM 0.33,
+        mamba_utils.py, gated_delta_net_state_shape).
         """
         matrix = self.num_v_heads * self.k_head_dim * self.v_head_dim
         return state_bytes(activation_dtype, ((self.conv_kernel - 1) * self.conv_dim, None), (matrix, self.state_dtype))
@@ -106,16 +106,16 @@ class KimiDelta(SequenceBlock):
         return 3 * self.width * self.conv_kernel + self.width + self.num_heads + self.head_dim
 
     def state_bytes(self, activation_dtype: str) -> int:
-        """Inputs that the convolutions look back on, and a square matrix in fp32 for each head (vLLM 0.33, mamba_utils.py,
-        kda_state_shape and kda_state_dtype).
+        """Inputs that the convolutions look back on, and a square matrix in fp32 for each head (vLLM 0.33,
+        mamba_utils.py, kda_state_shape and kda_state_dtype).
         """
         conv = 3 * (self.conv_kernel - 1) * self.width
         return state_bytes(activation_dtype, (conv, None), (self.width * self.head_dim, "fp32"))
 
 
 class Lightning(SequenceBlock):
-    """Lightning attention (Qin et al., 2024, arXiv 2405.17381) as in MiniMax-Text-01 and Ring-linear: the decay of a head
-    is a constant.
+    """Lightning attention (Qin et al., 2024, arXiv 2405.17381) as in MiniMax-Text-01 and Ring-linear: the decay of a
+    head is a constant.
     """
 
     type: Literal["lightning"] = "lightning"

@@ -9,7 +9,7 @@ from simserve.spec.hugging_face.keys import Keys
 from simserve.spec.hugging_face.parts import FULL, GATED, check_top_k, decoder, gated_activation, grouped, num_layers
 from simserve.spec.hugging_face.towers.clip import clip_with_merger
 from simserve.spec.layers.attention import Indexer
-from simserve.spec.layers.layer import LayerSpec
+from simserve.spec.layers.layer import LayerSpec, Mlp
 from simserve.spec.layers.linear_attention import Lightning
 from simserve.spec.layers.mlp import DenseMlp, Mixture
 from simserve.spec.model import TowerSpec
@@ -113,7 +113,7 @@ def _minimax_m3(keys: Keys) -> Decoder:
         "num_shared_experts": keys.whole("n_shared_experts", default=1, null=0),
         "shared_width": keys.count("shared_intermediate_size", default=3072),
     }
-    mlps = {
+    mlps: dict[bool, Mlp] = {
         True: mixture.model_copy(update=shared),
         False: DenseMlp(width=keys.count("dense_intermediate_size", default=12288)),
     }
