@@ -377,5 +377,37 @@ MODELS: dict[str, tuple[Config, Counted]] = {
         },
         Counted(2682862080, 2682862080, 0, 460800, windows=((2048, 8192),), longest=2048),
     ),
+    "Zamba2-7B": (
+        {
+            **{"model_type": "zamba2", "hidden_size": 3584, "num_hidden_layers": 81, "mamba_d_state": 64},
+            **{"layers_block_type": _at(81, (6, 11, *range(17, 78, 6)), "hybrid", "mamba"), "mamba_ngroups": 2},
+            **{"n_mamba_heads": 112, "intermediate_size": 14336, "num_attention_heads": 32, "num_mem_blocks": 2},
+            **{"num_key_value_heads": 32, "adapter_rank": 128, "vocab_size": 32000, "use_mem_rope": True},
+            **{"max_position_embeddings": 4096},
+        },
+        Counted(
+            *(7356749648, 7356749648, 372736, 77925888), longest=4096, kinds={"mamba2": 68, "shared_transformer": 13}
+        ),
+    ),
+    "Zamba2-1.2B": (
+        {
+            **{"model_type": "zamba2", "hidden_size": 2048, "num_hidden_layers": 38, "mamba_d_state": 128},
+            **{"layers_block_type": _at(38, (*range(5, 36, 6),), "hybrid", "mamba"), "mamba_ngroups": 1},
+            **{"n_mamba_heads": 64, "intermediate_size": 8192, "num_attention_heads": 32, "num_mem_blocks": 1},
+            **{"num_key_value_heads": 32, "adapter_rank": 128, "vocab_size": 32000, "use_mem_rope": True},
+            **{"use_shared_attention_adapter": True, "max_position_embeddings": 4096},
+        },
+        Counted(1215064704, 1215064704, 98304, 40838144, longest=4096),
+    ),
+    "a small Ling 3": (
+        {
+            **{"model_type": "bailing_hybrid", "hidden_size": 64, "intermediate_size": 96, "head_dim": 8},
+            **{"moe_intermediate_size": 32, "num_hidden_layers": 7, "num_attention_heads": 4, "kv_lora_rank": 16},
+            **{"q_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8},
+            **{"num_local_experts": 4, "num_experts_per_tok": 2, "vocab_size": 100, "layer_group_size": 3},
+            **{"first_k_dense_replace": 1},
+        },
+        Counted(297580, 223852, 80, 8000, longest=262144, kinds={"kimi_delta": 5, "latent": 2}),
+    ),
 }
 """Name -> configuration and what it should be read as. Formats of weights are left out."""

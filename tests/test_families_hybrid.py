@@ -117,6 +117,39 @@ def test_the_schedule_of_indexers_follows_from_frequency_and_offset() -> None:
         read({**config, "indexer_types": ["full"] * 78})
 
 
+def test_ring_with_lightning_attention_is_counted_by_hand() -> None:
+    """hidden 8, two heads of 4, layers linear, linear, full; one dense, two with 3 experts and a shared one."""
+    config = {
+        **{"model_type": "bailing_moe_linear", "hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2},
+        **{"num_key_value_heads": 1, "head_dim": 4, "layer_group_size": 3, "first_k_dense_replace": 1},
+        **{"intermediate_size": 10, "moe_intermediate_size": 6, "num_experts": 3, "num_experts_per_tok": 2},
+        **{"num_shared_experts": 1, "moe_router_enable_expert_bias": True, "use_qk_norm": True, "vocab_size": 20},
+        **{"max_position_embeddings": 64, "torch_dtype": "bfloat16"},
+    }
+    model = read(config)
+    linear = 8 * 24 + 8 * 8 + 8 * 8 + 2 * 4 + 8
+    full = 8 * 8 + 2 * 8 * 4 + 8 * 8 + 2 * 4
+    experts = 4 * 3 * 8 * 6 + 8 * 3 + 3
+    assert model.num_parameters == 2 * linear + full + 3 * 8 * 10 + 2 * experts + 3 * 2 * 8 + 8 + 2 * 20 * 8
+    assert model.state_bytes_per_sequence == 2 * 2 * 4 * 4 * 2
+    assert model.kv_bytes_per_token == 2 * 4 * 2
+    assert model.attention_layers == {"lightning": 2, "full": 1}
+
+
+def test_ring_linear_has_the_size_that_its_makers_state() -> None:
+    """Ring-mini-linear-2.0: 16.4 B parameters, 1.6 B of them active."""
+    config = {
+        **{"architectures": ["BailingMoeLinearV2ForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 20},
+        **{"num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128, "layer_group_size": 5},
+        **{"first_k_dense_replace": 1, "intermediate_size": 5120, "moe_intermediate_size": 512, "num_experts": 256},
+        **{"num_experts_per_tok": 8, "num_shared_experts": 1, "moe_router_enable_expert_bias": True},
+        **{"use_qk_norm": True, "vocab_size": 157184, "max_position_embeddings": 131072},
+    }
+    model = read(config)
+    assert round(model.num_parameters / 1e9, 1) == 16.4
+    assert round(model.num_active_parameters / 1e9, 1) == 1.6
+
+
 @pytest.mark.parametrize("name", ["Kimi-Linear-48B-A3B", "Kimi-K3"])
 def test_places_that_leave_a_layer_out_are_refused(name: str) -> None:
     config = copy.deepcopy(MODELS[name][0])

@@ -71,6 +71,8 @@ class KimiDelta(SequenceBlock):
     conv_kernel: PositiveCount
     full_rank_gate: bool = False
     """The output gate is one matrix (Kimi K3); else a projection down to `head_dim` and one up."""
+    full_rank_decay: bool = False
+    """The decay is projected by one matrix (Ling 3); else by one down and one up, too."""
     in_proj: WeightFormat | None = None
     decay: WeightFormat | None = None
     gate: WeightFormat | None = None
@@ -96,8 +98,11 @@ class KimiDelta(SequenceBlock):
         else:
             yield linear("gate", "g_a_proj", hidden_size, dim, parts=1)
             yield linear("gate", "g_b_proj", dim, width, parts=heads)
-        yield linear("in_proj", "f_a_proj", hidden_size, dim, parts=1)
-        yield linear("decay", "f_b_proj", dim, width, parts=heads)
+        if self.full_rank_decay:
+            yield linear("in_proj", "f_proj", hidden_size, width, parts=heads)
+        else:
+            yield linear("in_proj", "f_a_proj", hidden_size, dim, parts=1)
+            yield linear("decay", "f_b_proj", dim, width, parts=heads)
         yield linear("in_proj", "b_proj", hidden_size, heads, parts=heads)
         yield linear("out", "o_proj", width, hidden_size, parts=heads)
 
@@ -126,8 +131,6 @@ class Lightning(SequenceBlock):
     output_bias: bool = False
     qk_norm: bool = False
     """Norms of queries and keys, of each head alike."""
-    group_norm: PositiveCount | None = None
-    """Elements of the norm of the output, where it is not that of all heads."""
     state_dtype: StateDtype | None = None
     qkv: WeightFormat | None = None
     gate: WeightFormat | None = None
@@ -153,7 +156,7 @@ class Lightning(SequenceBlock):
     def vectors(self, hidden_size: int) -> int:
         """Biases, norms of queries, keys and output."""
         bias = (self.width + 2 * self.num_kv_heads * self.head_dim) * self.qkv_bias + hidden_size * self.output_bias
-        return bias + 2 * self.head_dim * self.qk_norm + (self.group_norm or self.width)
+        return bias + 2 * self.head_dim * self.qk_norm + self.width
 
     def state_bytes(self, activation_dtype: str) -> int:
         """A square matrix for each head (vLLM 0.33, mamba_utils.py, linear_attention_state_shape)."""

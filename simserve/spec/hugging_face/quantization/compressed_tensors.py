@@ -71,8 +71,8 @@ def compressed_tensors(keys: Keys, text: Keys) -> FormatRules:
 
 
 def _experts_alone(keys: Keys, text: Keys) -> bool:
-    """Whether vLLM reads the section as MXFP4 of the routed experts alone: that of Kimi K3 (vLLM 0.33, models/config.py,
-    KimiK3ForConditionalGenerationConfig), whose experts work behind projections that stay as they are.
+    """Whether vLLM reads the section as MXFP4 of the routed experts alone: that of Kimi K3 (vLLM 0.33,
+    models/config.py, KimiK3ForConditionalGenerationConfig), whose experts work behind projections that stay.
     """
     is_k3 = text.raw().get("model_type") == "kimi_linear" and "routed_expert_hidden_size" in text
     return is_k3 and keys.text("format", default="dense") == "mxfp4-pack-quantized"
