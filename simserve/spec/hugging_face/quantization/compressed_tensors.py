@@ -56,12 +56,7 @@ def compressed_tensors(keys: Keys, text: Keys) -> FormatRules:
     if _find(groups, module("model.embed_tokens"), _EMBEDDING) is not None:
         raise refused(keys, "config_groups", "a group for the token embedding: quantised embeddings are not modelled")
     cache = of_compressed_tensors(keys, text)
-    experts_alone = _experts_alone(keys, text)
-
-    def format_of(one: Module) -> WeightFormat | None:
-        return None if experts_alone and not one.is_expert else _find(groups, one, _class_of(one))
-
-    rules = all_but(listed(keys, "ignore"), format_of)
+    rules = all_but(listed(keys, "ignore"), lambda one: _find(groups, one, _class_of(one)))
     targets = {f"config_groups.{name}.targets": group.names for name, group in groups.items()}
     return rules._replace(
         lists={**rules.lists, **targets},
@@ -70,12 +65,14 @@ def compressed_tensors(keys: Keys, text: Keys) -> FormatRules:
     )
 
 
-def _experts_alone(keys: Keys, text: Keys) -> bool:
-    """Whether vLLM reads the section as MXFP4 of the routed experts alone: that of Kimi K3 (vLLM 0.33,
-    models/config.py, KimiK3ForConditionalGenerationConfig), whose experts work behind projections that stay.
+def experts_alone(keys: Keys, text: Keys) -> FormatRules:
+    """The same, where vLLM reads the section as that of MXFP4 experts and leaves all other modules as they are.
+
+    Raises:
+        ScenarioError: as above.
     """
-    is_k3 = text.raw().get("model_type") == "kimi_linear" and "routed_expert_hidden_size" in text
-    return is_k3 and keys.text("format", default="dense") == "mxfp4-pack-quantized"
+    rules = compressed_tensors(keys, text)
+    return rules._replace(format_of=lambda one: rules.format_of(one) if one.is_expert else None)
 
 
 def _class_of(one: Module) -> str:
