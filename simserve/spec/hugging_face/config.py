@@ -98,7 +98,7 @@ def _family(text: Keys, wrapper: Wrapper | None, name: str, assume: str | None) 
     if assume is not None:
         return family_named(assume)
     raw = text.raw()
-    if wrapper is not None and wrapper.family and raw.get("model_type") in {None, *wrapper.model_types}:
+    if wrapper is not None and wrapper.family and raw.get("model_type") in (None, *wrapper.model_types):
         return family_named(wrapper.family)
     return family_of(raw, name)
 

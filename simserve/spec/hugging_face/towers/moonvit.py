@@ -8,7 +8,7 @@ _MERGER, _MERGER_2 = "patchmerger", "patchmergerv2"
 
 
 def moonvit(whole: Keys, name: str, out: int) -> list[TowerSpec]:
-    """The tower of `vision_config`, which ends in `out` elements, the decoder's hidden size; none without that section."""
+    """The tower of `vision_config`, which ends in `out` elements, the decoder's hidden size; none without that."""
     keys = whole.section("vision_config")
     if keys is None:
         return []

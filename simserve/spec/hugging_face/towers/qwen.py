@@ -6,8 +6,8 @@ from simserve.spec.model import TowerSpec
 
 
 def merged_vision(whole: Keys, names: str) -> list[TowerSpec]:
-    """A vision transformer whose patches are merged by fours, and once more for each layer of `deepstack_visual_indexes`;
-    none where the file has no `vision_config`.
+    """A vision transformer whose patches are merged by fours, and once more for each layer of
+    `deepstack_visual_indexes`; none where the file has no `vision_config`.
     """
     whole.expect("language_model_only", False, why="leaves the tower out, which is not modelled: remove it")
     keys = whole.section("vision_config")
