@@ -284,11 +284,13 @@ class ModelSpec(Strict):
 
     @property
     def windows(self) -> list[dict[str, float]]:
-        """Layers that look back on so many tokens: `window`, their number and their bytes of KV for one token."""
-        found: dict[int, dict[str, float]] = {}
+        """Layers that look back on so many tokens: `window`, their number and their bytes of KV for one token. Caches of
+        two sorts have a row each, though their windows be alike.
+        """
+        found: dict[tuple[int, int], dict[str, float]] = {}
         for attention, count in self.attentions.items():
-            for window, each in attention.window_bytes(self.kv_dtype):
-                row = found.setdefault(window, {"window": window, "bytes_per_token": 0.0, "layers": 0})
+            for sort, (window, each) in enumerate(attention.window_bytes(self.kv_dtype)):
+                row = found.setdefault((window, sort), {"window": window, "bytes_per_token": 0.0, "layers": 0})
                 row["bytes_per_token"] += count * each
                 row["layers"] += count
         return list(found.values())

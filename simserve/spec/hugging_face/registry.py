@@ -4,15 +4,41 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from simserve.spec.errors import ScenarioError
-from simserve.spec.hugging_face.families import llama
+from simserve.spec.hugging_face.families import (
+    deepseek_v4,
+    kimi_linear,
+    lfm2,
+    llama,
+    mamba,
+    mamba_hybrid,
+    minimax,
+    nemotron_h,
+    nemotron_nas,
+    qwen_hybrid,
+    recurrent_gemma,
+    sparse_latent,
+)
 from simserve.spec.hugging_face.family import Family, Wrapper
 from simserve.spec.hugging_face.refused import refuse
 from simserve.spec.strict import nearest
 
 Known = TypeVar("Known", Family, Wrapper)
 
-FAMILIES: tuple[Family, ...] = (*llama.FAMILIES,)
-WRAPPERS: tuple[Wrapper, ...] = ()
+FAMILIES: tuple[Family, ...] = (
+    *llama.FAMILIES,
+    *nemotron_h.FAMILIES,
+    *nemotron_nas.FAMILIES,
+    *qwen_hybrid.FAMILIES,
+    *sparse_latent.FAMILIES,
+    *deepseek_v4.FAMILIES,
+    *kimi_linear.FAMILIES,
+    *minimax.FAMILIES,
+    *mamba.FAMILIES,
+    *mamba_hybrid.FAMILIES,
+    *lfm2.FAMILIES,
+    *recurrent_gemma.FAMILIES,
+)
+WRAPPERS: tuple[Wrapper, ...] = (*qwen_hybrid.WRAPPERS, *kimi_linear.WRAPPERS, *minimax.WRAPPERS)
 
 FAMILY_NAMES = tuple(sorted(family.name for family in FAMILIES))
 

@@ -128,7 +128,7 @@ class Lightning(SequenceBlock):
     """Norms of queries and keys, of each head alike."""
     group_norm: PositiveCount | None = None
     """Elements of the norm of the output, where it is not that of all heads."""
-    state_dtype: StateDtype | None = "fp32"
+    state_dtype: StateDtype | None = None
     qkv: WeightFormat | None = None
     gate: WeightFormat | None = None
     out: WeightFormat | None = None

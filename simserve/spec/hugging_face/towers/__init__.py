@@ -1,0 +1,1 @@
+"""Towers of multimodal models: their parameters, by the classes that build them."""
