@@ -263,11 +263,13 @@ PACKAGE = Path(simserve.__file__).parent
 
 
 def test_a_kind_is_known_in_its_file_in_the_list_and_in_that_of_its_layers() -> None:
-    """Everybody else goes over the list."""
+    """And in the list of what a run can use, and where configurations are read. Everybody else goes over the list."""
     assert files_that_know("chunked") == {
         "cost/kinds/chunked.py",
         "cost/kinds/registry.py",
         "spec/layers/attention.py",
+        "spec/layers/kinds.py",
+        "spec/hugging_face/parts.py",
     }
 
 

@@ -226,7 +226,7 @@ def test_mla_reads_its_latent() -> None:
         arguments = ("deepseek-v3", "h200-sxm-141gb", f"cluster.tensor_parallel={ranks}")
         spec = scenario(*arguments).model
         operators = {each.name: each for each in operators_of_step(scenario(*arguments), [], 4, 4000, 4)}
-        assert operators["attention_decode"].bytes == 4000 * 61 * (512 + 64) * 2
+        assert operators["attention_decode_latent"].bytes == 4000 * 61 * (512 + 64) * 2
         assert spec.kv_bytes_per_token == 61 * (512 + 64) * 2
 
 

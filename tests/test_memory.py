@@ -26,19 +26,20 @@ FRAMEWORK = 0.15
 """GiB outside the allocator where a log does not state them. Stated by logs of vLLM 0.7 to 0.27 on one GPU: 0.01, 0.02,
 0.03, 0.05, 0.06, 0.07, 0.07, 0.12, 0.26, 0.35; on two or more 0.20 and 0.30."""
 
-QWEN25_3B = ModelSpec(
-    name="Qwen2.5-3B",
-    hidden_size=2048,
-    num_layers=36,
-    num_heads=16,
-    num_kv_heads=2,
-    head_dim=128,
-    intermediate_size=11008,
-    vocab_size=151936,
-    tie_word_embeddings=True,
-    attention_bias=True,
-    max_position_embeddings=32768,
-)
+QWEN25_3B_SIZES = {
+    "name": "Qwen2.5-3B",
+    "hidden_size": 2048,
+    "num_layers": 36,
+    "num_heads": 16,
+    "num_kv_heads": 2,
+    "head_dim": 128,
+    "intermediate_size": 11008,
+    "vocab_size": 151936,
+    "tie_word_embeddings": True,
+    "attention_bias": True,
+    "max_position_embeddings": 32768,
+}
+QWEN25_3B = ModelSpec.model_validate(QWEN25_3B_SIZES)
 PHI_2_MARLIN = ModelSpec(
     name="phi-2 in 4 bit: 2.517e9 weights with scales, two embeddings of 51200 x 2560 in fp16, no gate in its MLP",
     hidden_size=2560,
@@ -86,7 +87,7 @@ class Log:
         )
         kv = (self.utilization * self.card - self.framework) * GIB - weight_bytes(self.model, self.ranks)
         kv -= activations + graph_bytes(self.model.num_layers, self.graphs)
-        return kv / KvGroups.of(self.model).block_bytes(self.model, self.ranks, 16) * 16
+        return kv / KvGroups.of(self.model, self.ranks, 16).block_bytes * 16
 
 
 BENCHMARKING = "github.com/dennislee22/vLLM-benchmarking, log/vllm-7B-{}.log"
@@ -150,14 +151,9 @@ def test_kv_tokens_are_those_of_the_log(name: str) -> None:
 
 def test_activation_peaks_are_those_of_logs() -> None:
     """Peaks that logs state on their own: v0 with 8192, 20000 and 32768 tokens."""
-    qwen = QWEN25_3B.model_copy(
-        update={
-            "hidden_size": 1536,
-            "num_layers": 28,
-            "num_heads": 12,
-            "intermediate_size": 8960,
-            "name": "Qwen2.5-1.5B",
-        }
+    qwen = ModelSpec.model_validate(
+        QWEN25_3B_SIZES
+        | {"name": "Qwen2.5-1.5B", "hidden_size": 1536, "num_layers": 28, "num_heads": 12, "intermediate_size": 8960}
     )
     for model, tokens, rows, stated in (
         (LLAMA_3_8B, 8192, 256, 1.26),
