@@ -43,7 +43,9 @@ class Compared(NamedTuple):
 
 def compared(facts: Mapping[str, Any], truth: Mapping[str, str]) -> list[Compared]:
     """All facts that the truth has for a file."""
-    per_element = bytes_per_element(facts["kv_dtype"])
+    # A layout of its own is the same whatever the format of KV.
+    own_layout = any(kind.startswith("compressed") for kind in facts["layers"])
+    per_element = 2 if own_layout else bytes_per_element(facts["kv_dtype"])
     found = {
         "parameters": (facts["num_parameters"], truth["params_total_with_towers"], 1e-6),
         "active": (facts["num_active_parameters"], truth["params_active"], 1e-6),

@@ -38,7 +38,12 @@ def find_model(name: str) -> ModelSpec:
         ScenarioError: no such name; the message suggests the nearest.
     """
     path = _path_in_catalogue(name)
-    return model_from_config(_read_json(path), path.stem)
+    config = _read_json(path)
+    return model_from_config(config, path.stem, beside=config.pop(_BESIDE, None))
+
+
+_BESIDE = "hf_quant_config"
+"""Key under which a file of the catalogue has what stands in `hf_quant_config.json` beside the published one."""
 
 
 @cache
@@ -203,7 +208,8 @@ def _config_of(config: object) -> tuple[str, Mapping[str, Any], Mapping[str, Any
     if not isinstance(config, str):
         raise ScenarioError(f"config: expected a name, a path or a Hugging Face configuration, got {shown(config)}")
     path = _path_of(config)
-    return _name_of(path), _read_json(path), _read_beside(path)
+    content = _read_json(path)
+    return _name_of(path), content, content.pop(_BESIDE, None) or _read_beside(path)
 
 
 def _read_beside(path: Path) -> dict[str, Any] | None:

@@ -126,7 +126,7 @@ class ModelSpec(Strict):
     @property
     def other_layers(self) -> dict[str, int]:
         """Layers that do not keep all tokens of a request, by their kind of attention."""
-        keeping = {"full", "latent", "sparse", "sparse_latent"}
+        keeping = {"full", "latent", "chunked", "sparse", "sparse_latent"}
         return {kind: count for kind, count in self.attention_layers.items() if kind not in keeping}
 
     @property
@@ -211,7 +211,7 @@ class ModelSpec(Strict):
     def outer_bytes(self) -> float:
         """Bytes of the weights outside the layers."""
         element = bytes_per_element(self.activation_dtype)
-        head = element if self.lm_head is None else self.lm_head.element_bytes
+        head = element if self.lm_head is None else self.lm_head.bytes_each(self.hidden_size, self.vocab_size)
         outside = self.embedding_parameters + self.other_parameters + self.tower_parameters
         return outside * element + self.lm_head_parameters * head
 

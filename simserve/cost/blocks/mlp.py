@@ -69,20 +69,19 @@ class _MixtureOperators:
         self.parts = parts
         self.size = mixture.latent_size or parts.hidden
         sharding = parts.sharding
-        self.routing = Routing(
-            mixture.num_experts, mixture.experts_per_token, sharding.spread, sharding.imbalance, sharding.skew
-        )
+        self.chosen = max(1, round(mixture.real_experts_per_token))
+        self.routing = Routing(mixture.num_experts, self.chosen, sharding.spread, sharding.imbalance, sharding.skew)
 
     def all(self, end: Operators) -> Operators:
         """Router, experts, and what every token passes beside them."""
         mixture, parts, act = self.mixture, self.parts, self.parts.act
         sharding = parts.sharding
         router = (
-            parts.linear("router", parts.hidden, mixture.num_experts),
-            Elementwise("top_k", 2 * mixture.num_experts * act),
+            parts.linear("router", parts.hidden, mixture.num_experts + mixture.zero_experts),
+            Elementwise("top_k", 2 * (mixture.num_experts + mixture.zero_experts) * act),
         )
         beside = (*self._shared(), *self._residual())
-        sum_bytes = (mixture.experts_per_token / self.routing.spread + 1) * self.size * act
+        sum_bytes = (self.chosen / self.routing.spread + 1) * self.size * act
         whole = sharding.fused_experts or sharding.expert_kernel is not None
         summed: Operators = () if whole else (Elementwise("experts_sum", sum_bytes),)
         down, up = self._latent()
@@ -138,7 +137,7 @@ class _MixtureOperators:
             return (self._padded(sharding.expert_kernel, ranks),)
         if sharding.fused_experts:
             return (self._fused(width, ranks),)
-        routed = mixture.experts_per_token / sharding.spread
+        routed = self.chosen / sharding.spread
         return (
             self._experts("experts_gate_up", self.size, first * width, mixture.experts_gate_up),
             Elementwise("experts_activation", (first + 1) * width * routed * parts.act),
@@ -170,7 +169,7 @@ class _MixtureOperators:
         # An MLP without a gate reads two matrices in place of three: as much as gated experts of two thirds the width.
         width = mixture.width if mixture.gated else round(mixture.width * 2 / 3)
         spread = self.parts.sharding.spread
-        return ExpertsShape(self.size, width, mixture.experts_per_token, mixture.num_experts, ranks, spread)
+        return ExpertsShape(self.size, width, self.chosen, mixture.num_experts, ranks, spread)
 
     def _padded(self, kernel: ExpertKernel, ranks: int) -> PaddedExperts:
         element_bytes = self.parts.element_bytes(self.mixture.experts_gate_up)

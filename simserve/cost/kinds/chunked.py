@@ -1,11 +1,8 @@
 """Chunked attention (Llama 4): every token looks back to the beginning of its chunk."""
 
-from dataclasses import dataclass
-from math import ceil
-
 from simserve.cost.attention import Attention
 from simserve.cost.device import Device
-from simserve.cost.held import Held
+from simserve.cost.held import WHOLE, Held
 from simserve.cost.kinds.over_kv import attention_over_kv, unmeasured_over_kv
 from simserve.cost.layer_time import LayerTime
 from simserve.cost.mixed_attention import attention_time
@@ -31,29 +28,13 @@ class ChunkedAttention:
         """Its time, as measured inside a model where the device has that."""
         return attention_time(work, device)
 
-    def held(self, attention: GroupedAttention) -> Held:
-        """The chunk, and what is in flight."""
-        assert attention.window is not None
-        return HeldChunk(attention.window)
+    def held(self, attention: GroupedAttention) -> Held:  # noqa: ARG002
+        """All tokens: vLLM 0.32 turns its hybrid KV cache manager off for such models unless it is told otherwise
+        (VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE, config/vllm.py), since it slows them down.
+        """
+        return WHOLE
 
     def unmeasured(self, attention: GroupedAttention, model: ModelSpec, tables: Tables) -> str | None:  # noqa: ARG002
         """A format of KV."""
         return unmeasured_over_kv(model, tables)
 
-
-@dataclass(frozen=True)
-class HeldChunk:
-    """`Held` by a layer that forgets the chunks before the last one."""
-
-    chunk: int
-
-    def blocks(self, tokens: int, block_size: int, in_flight: int) -> int:
-        """Blocks of a chunk and of the tokens under way (vLLM 0.32, v1/kv_cache_interface.py,
-        ChunkedLocalAttentionSpec).
-        """
-        return ceil(min(self.chunk + in_flight, tokens) / block_size)
-
-    def sent_blocks(self, tokens: int, block_size: int, cached_blocks: int) -> int:
-        """Blocks of the chunk that the next token is in, without those that are there."""
-        first = tokens // self.chunk * self.chunk // block_size
-        return max(0, ceil(tokens / block_size) - max(cached_blocks, first))

@@ -13,7 +13,9 @@ from simserve.spec.hugging_face.family import Decoder, Family, Wrapper
 from simserve.spec.hugging_face.harmless import HARMLESS
 from simserve.spec.hugging_face.keys import Keys
 from simserve.spec.hugging_face.positions import max_model_len
-from simserve.spec.hugging_face.quantization.rules import FormatRules, format_rules
+from simserve.spec.hugging_face.quantization.nameless import nameless
+from simserve.spec.hugging_face.quantization.rules import FormatRules
+from simserve.spec.hugging_face.quantization.section import format_rules
 from simserve.spec.hugging_face.registry import family_named, family_of, wrapper_of
 from simserve.spec.hugging_face.second_look import size_warnings
 from simserve.spec.hugging_face.towers.read import read_towers
@@ -76,7 +78,7 @@ def model_from_config(
     if weight_dtype is not None:
         model = model.in_format(weight_dtype)
     left_out = [*decoder.left_out, *towers_left_out]
-    warnings = [*decoder.warnings, *tied_warnings, *rules.warnings]
+    warnings = [*decoder.warnings, *tied_warnings, *rules.warnings, *nameless(rules.lists, _names(decoder))]
     if assume is not None:
         warnings.insert(0, f"read as {family.name} on the user's word (assume: {assume})")
     left_out += [f"{key} of its configuration, on the user's word" for key in ignore]
@@ -138,6 +140,21 @@ def _activation_dtype(whole: Keys, text: Keys) -> str:
     return "bf16" if dtype == "fp32" else dtype
 
 
+def _names(decoder: Decoder) -> list[str]:
+    """Whole names of all modules of the decoder, as the checkpoint has them."""
+    blocks = [
+        (index, name, block)
+        for index, layer in enumerate(decoder.layers)
+        for name, block in (("attention", layer.attention), ("mlp", layer.mlp))
+        if block is not None
+    ]
+    return [
+        decoder.modules.name(index, name, matrix)
+        for index, name, block in blocks
+        for matrix in block.bare_matrices(decoder.hidden_size)
+    ]
+
+
 def _in_formats(decoder: Decoder, rules: FormatRules, keys: Keys) -> list[LayerSpec]:
     """The layers with each GEMM in the format that the checkpoint has for its modules."""
     if rules.is_plain:
@@ -171,8 +188,8 @@ def _refuse_unread(sections: Sequence[Keys], family: Family, wrapper: Wrapper | 
         each.know(*(key for key, value in each.raw().items() if text.raw().get(key) == value))
     for each in sections[:-1] or sections:
         each.know(*(wrapper.harmless if wrapper else ()))
-    whole.know("quantization_config")
-    unread = [each for each in whole.unread() if each[1] not in ignore]
+    whole.ignore(*ignore)
+    unread = list(whole.unread())
     if not unread:
         return
     places = ", ".join(dict.fromkeys(f"{key}: {_short(value)}" for _, key, value in unread[:4]))

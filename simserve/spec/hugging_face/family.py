@@ -15,8 +15,8 @@ class Modules(NamedTuple):
     attention: str = "self_attn"
     mlp: str = "mlp"
     renamed: dict[str, str] = {}  # noqa: RUF012
-    """Our name of a matrix -> that of the checkpoint, where they differ; one that ends in `.` is a beginning. One of the
-    checkpoint that begins with `.` stands in the layer itself, outside the block.
+    """Our name of a matrix -> that of the checkpoint, where they differ; one that ends in `.` is a beginning. What
+    begins with `.` stands in the layer itself, outside the block.
     """
 
     def name(self, layer: int, block: str, matrix: Matrix) -> str:

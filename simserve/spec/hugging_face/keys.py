@@ -21,7 +21,7 @@ class Keys:
     def __init__(self, config: Mapping[str, Any], model: str, path: str = "config.json") -> None:
         self._config = config
         self.model = model
-        self._path = path
+        self.path = path
         self._read: set[str] = set()
         self._sections: dict[str, Keys] = {}
         self._defaults: dict[str, object] = {}
@@ -145,6 +145,14 @@ class Keys:
         what = "a positive whole number" if least else "a whole number"
         return [self._whole(names, least, f"{what} or a list of them", default, None)] * layers
 
+    def texts(self, *names: str) -> list[str]:
+        """A list of texts; empty where it is not there."""
+        items = self.items(*names) or []
+        for item in items:
+            if not isinstance(item, str):
+                raise self.error(names[0], f"expected a list of texts, got {shown(item)} in it")
+        return items
+
     def section(self, *names: str) -> "Keys | None":
         """An object inside this one; None where it is not there."""
         value = self.value(*names)
@@ -154,7 +162,7 @@ class Keys:
             raise self.error(names[0], f"expected a mapping, got {shown(value)}")
         name = next(each for each in names if self._config.get(each) is not None)
         if name not in self._sections:
-            self._sections[name] = Keys(value, self.model, f"{self._path}: {name}")
+            self._sections[name] = Keys(value, self.model, f"{self.path}: {name}")
         return self._sections[name]
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> "Keys":
@@ -172,6 +180,15 @@ class Keys:
         """Count keys as read: their values change nothing that is computed."""
         self._read.update(names)
 
+    def opened(self) -> list["Keys"]:
+        """All sections inside this one that were asked for."""
+        return [each for section in self._sections.values() for each in (section, *section.opened())]
+
+    def ignore(self, *names: str) -> None:
+        """Count keys as read, here and in all sections that were opened: the user says that they change nothing."""
+        for keys in (self, *self.opened()):
+            keys.know(*names)
+
     def expect(self, name: str, *values: object, why: str) -> None:
         """Refuse a key whose value is another than those that are understood; absent is understood."""
         value = self.value(name)
@@ -182,7 +199,7 @@ class Keys:
         """Place, key and value of all that nobody read and that says something, in this object and those inside."""
         for key, value in self._config.items():
             if key not in self._read and value is not None and not key.startswith("_"):
-                yield self._path, key, value
+                yield self.path, key, value
         for section in self._sections.values():
             yield from section.unread()
 
@@ -193,4 +210,4 @@ class Keys:
 
     def error(self, key: str, what: str) -> ScenarioError:
         """The error that names model, place and key."""
-        return ScenarioError(f"model {self.model}: {self._path}: {key}: {what}")
+        return ScenarioError(f"model {self.model}: {self.path}: {key}: {what}")

@@ -7,13 +7,16 @@ from simserve.spec.errors import ScenarioError
 from simserve.spec.hugging_face.families import (
     deepseek_v4,
     kimi_linear,
+    latent_attention,
     lfm2,
     llama,
     mamba,
     mamba_hybrid,
     minimax,
+    mixtures,
     nemotron_h,
     nemotron_nas,
+    qwen,
     qwen_hybrid,
     recurrent_gemma,
     sparse_latent,
@@ -27,6 +30,9 @@ Known = TypeVar("Known", Family, Wrapper)
 
 FAMILIES: tuple[Family, ...] = (
     *llama.FAMILIES,
+    *qwen.FAMILIES,
+    *mixtures.FAMILIES,
+    *latent_attention.FAMILIES,
     *nemotron_h.FAMILIES,
     *nemotron_nas.FAMILIES,
     *qwen_hybrid.FAMILIES,

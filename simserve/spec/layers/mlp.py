@@ -116,4 +116,11 @@ class Mixture(Block):
         size = self.latent_size or hidden_size
         one = (self.first_outputs(self.width) + self.width) * size
         one += (self.first_outputs(self.width) + hidden_size) * self.expert_bias
-        return (self.num_experts - self.experts_per_token) * one
+        return round((self.num_experts - self.real_experts_per_token) * one)
+
+    @property
+    def real_experts_per_token(self) -> float:
+        """Experts with weights that a token is routed to, on average: of those without, the router chooses as many as
+        of the others.
+        """
+        return self.experts_per_token * self.num_experts / (self.num_experts + self.zero_experts)

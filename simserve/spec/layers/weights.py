@@ -22,6 +22,10 @@ class WeightFormat(Strict):
     dtype: WeightDtype
     scale_bytes: Annotated[Number, Field(ge=0)] = 0.0
     """Bytes of scales and zero points for each weight: 2.5 / 128 is an fp16 scale and a 4-bit zero point for 128."""
+    output_bytes: Annotated[Number, Field(ge=0)] = 0.0
+    """Bytes of scales and zero points for each output, where one serves a whole channel."""
+    input_bytes: Annotated[Number, Field(ge=0)] = 0.0
+    """Bytes for each input: which group it belongs to, where GPTQ keeps a table of that (`g_idx`)."""
     weight_only: bool = False
     """Activations stay in 16 bit, also where the GPU computes in this format (w8a16)."""
 
@@ -37,8 +41,12 @@ class WeightFormat(Strict):
 
     @property
     def element_bytes(self) -> float:
-        """Bytes of one weight with its share of the scales."""
+        """Bytes of one weight with its share of the scales, those of whole channels left out (< 0.5 %)."""
         return bytes_per_element(self.dtype) + self.scale_bytes
+
+    def bytes_each(self, inputs: int, outputs: int) -> float:
+        """Bytes of one weight of a matrix of this size, with its share of all that stands beside the weights."""
+        return self.element_bytes + self.output_bytes / inputs + self.input_bytes / outputs
 
 
 class Matrix(NamedTuple):
@@ -64,7 +72,8 @@ class Matrix(NamedTuple):
 
     def bytes(self, activation_dtype: str, ranks: int = 1) -> float:
         """Bytes on one of `ranks` GPUs, scales included."""
-        element = bytes_per_element(activation_dtype) if self.format is None else self.format.element_bytes
+        plain = bytes_per_element(activation_dtype)
+        element = plain if self.format is None else self.format.bytes_each(self.inputs, self.outputs)
         return self.elements * element / min(ranks, self.parts)
 
 

@@ -1,4 +1,4 @@
-"""Llama and those that have its layers: full attention (or one window for all), a gated MLP.
+"""Llama and Mistral: full attention, or one window for all layers, and a gated MLP.
 
 Keys and defaults: transformers 5.24, configuration and modeling files of each family.
 """
@@ -18,9 +18,9 @@ def _llama(keys: Keys) -> Decoder:
 
 def _mistral(keys: Keys) -> Decoder:
     layers, window = num_layers(keys), keys.whole("sliding_window", default=4096, null=0)
-    attention = grouped(keys, kv_heads=8)
-    rows = [LayerSpec(attention=each, mlp=dense(keys)) for each in with_windows(attention, window, [True] * layers)]
-    return decoder(keys, rows, tied=False, max_positions=4096 * 32)
+    rows = with_windows(grouped(keys, kv_heads=8), window, [True] * layers)
+    mlp = dense(keys)
+    return decoder(keys, [LayerSpec(attention=each, mlp=mlp) for each in rows], tied=False, max_positions=4096 * 32)
 
 
 FAMILIES = (

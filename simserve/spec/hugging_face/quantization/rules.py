@@ -1,59 +1,84 @@
 """Which module of a checkpoint is in which number format, and that of the KV cache."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
-from simserve.spec.dtypes import canonical_dtype, is_dtype
+from simserve.spec.errors import ScenarioError
 from simserve.spec.hugging_face.keys import Keys
+from simserve.spec.hugging_face.quantization.listed import BadEntryError, Listed
+from simserve.spec.hugging_face.quantization.modules import Module, module
 from simserve.spec.layers.weights import WeightFormat
+
+FormatOf = Callable[[Module], WeightFormat | None]
 
 
 class FormatRules(NamedTuple):
-    """`weights` gives the format of a module by its whole name; None where it is not quantised."""
+    """What one file says. `format_of`: the format of a module, None where it is not quantised; `kv_dtype`: that of the
+    KV cache, None where it is the activations'; `lists`: the file's lists by their keys; `is_plain`: nothing is
+    quantised.
+    """
 
-    weights: Callable[[str], WeightFormat | None]
+    format_of: FormatOf = lambda _: None
     kv_dtype: str | None = None
     warnings: tuple[str, ...] = ()
+    lists: dict[str, Listed] = {}  # noqa: RUF012
     is_plain: bool = False
-    """Nothing is quantised."""
+
+    def weights(self, name: str) -> WeightFormat | None:
+        """Format of the module that the checkpoint calls so; None where it is not quantised."""
+        return self.format_of(module(name))
 
 
-PLAIN = FormatRules(lambda _: None, is_plain=True)
+PLAIN = FormatRules(is_plain=True)
+
+REMEDY = "to simulate it all the same, state `weight_dtype` beside `config:`"
 
 
-def format_rules(
-    whole: Keys, text: Keys, beside: Mapping[str, Any] | None = None, *, replaced: bool = False
-) -> FormatRules:
-    """Rules of a configuration, which has its `quantization_config` at the top or with the language model, or
-    `beside` it in a file of its own. `replaced`: the user states the format of the weights.
+def refused(keys: Keys, key: str, what: str) -> ScenarioError:
+    """The error for what vLLM does not serve or nobody has described here, with the way out."""
+    return keys.error(key, f"{what}; {REMEDY}")
+
+
+def listed(keys: Keys, *names: str, inside: bool = False) -> dict[str, Listed]:
+    """A list of modules by its key; an empty one where the key is not there.
 
     Raises:
-        ScenarioError: a method or a format that is not known.
+        ScenarioError: an entry is no text or no regular expression.
     """
-    del beside
-    keys = whole.section("quantization_config") or text.section("quantization_config")
-    if keys is None or replaced:
-        return PLAIN
-    dtype = _dtype(keys)
-    experts = dtype == "mxfp4"
-    fmt = WeightFormat.model_validate(dtype)
-    keys.know(*keys.raw())
-    return FormatRules(lambda name: None if name == "lm_head" or (experts and ".experts." not in name) else fmt)
+    entries = keys.texts(*names)
+    name = next((each for each in names if each in keys), names[0])
+    try:
+        return {name: Listed(entries, inside=inside)}
+    except BadEntryError as error:
+        raise keys.error(name, str(error)) from None
 
 
-def _dtype(keys: Keys) -> str:
-    quantization = keys.raw()
-    method = str(canonical_dtype(quantization.get("quant_method", quantization.get("quant_algo", ""))))
-    method = method.lower().replace("-", "_")
-    match method:
-        case "fp8" | "fbgemm_fp8" | "mxfp4" | "nvfp4":
-            dtype = method.removeprefix("fbgemm_")
-        case "awq" | "gptq":
-            dtype = f"int{quantization.get('bits', 4)}"
-        case "modelopt":
-            dtype = str(quantization.get("quant_algo", "fp8")).lower()
-        case _:
-            dtype = method
-    if not is_dtype(dtype):
-        raise keys.error("quant_method", f"quantization {dtype!r}: not modelled yet; state weight_dtype beside config")
-    return dtype
+def all_but(lists: dict[str, Listed], format_of: FormatOf) -> FormatRules:
+    """Formats of all modules that no list names."""
+
+    def outside(module: Module) -> WeightFormat | None:
+        return None if any(module in each for each in lists.values()) else format_of(module)
+
+    return FormatRules(outside, lists=lists)
+
+
+def linear(fmt: WeightFormat, *, head: bool = False, experts: WeightFormat | None = None) -> FormatOf:
+    """One format for every linear layer, the output projection only with `head`; routed experts may have another."""
+
+    def format_of(module: Module) -> WeightFormat | None:
+        if module.is_head and not head:
+            return None
+        return experts if module.is_expert and experts is not None else fmt
+
+    return format_of
+
+
+def needed(keys: Keys, *spellings: tuple[str, ...]) -> None:
+    """Refuse a section that lacks a key without which vLLM does not start.
+
+    Raises:
+        ScenarioError: one is missing.
+    """
+    for names in spellings:
+        if not any(name in keys for name in names):
+            raise refused(keys, names[0], "is missing, and vLLM 0.33 needs it")

@@ -1,0 +1,292 @@
+"""Experts beside attention to all tokens: Mixtral and those after it.
+
+Keys and defaults: transformers 5.24, configuration and modeling files of each family; Grok-2: the configuration and
+modeling files beside its checkpoint.
+"""
+
+from simserve.spec.hugging_face.family import Decoder, Family, Modules
+from simserve.spec.hugging_face.keys import Keys
+from simserve.spec.hugging_face.latents import dense_layers, routed
+from simserve.spec.hugging_face.parts import (
+    check_top_k,
+    decoder,
+    dense,
+    gated_activation,
+    grouped,
+    mixed_layers,
+    num_layers,
+    with_windows,
+)
+from simserve.spec.layers.attention import GroupedAttention
+from simserve.spec.layers.layer import LayerSpec
+from simserve.spec.layers.mlp import Mixture
+
+_BLOCK_SPARSE = Modules(
+    mlp="block_sparse_moe",
+    renamed={
+        "experts.0.gate_proj": "experts.0.w1",
+        "experts.0.up_proj": "experts.0.w3",
+        "experts.0.down_proj": "experts.0.w2",
+    },
+)
+
+
+def _local(keys: Keys, experts: int, top_k: int) -> Mixture:
+    """Experts of the width `intermediate_size`, as Mixtral spells them; with the class's defaults."""
+    gated_activation(keys)
+    mixture = Mixture(
+        num_experts=keys.count("num_local_experts", "num_experts", default=experts),
+        experts_per_token=keys.count("num_experts_per_tok", default=top_k),
+        width=keys.count("intermediate_size"),
+    )
+    return check_top_k(keys, mixture, "num_experts_per_tok")
+
+
+def _mixtral(keys: Keys) -> Decoder:
+    layers, window = num_layers(keys), keys.whole("sliding_window", default=0, null=0)
+    mixture = _local(keys, 8, 2)
+    rows = with_windows(grouped(keys, kv_heads=8), window, [True] * layers)
+    return decoder(
+        keys,
+        [LayerSpec(attention=each, mlp=mixture) for each in rows],
+        tied=False,
+        max_positions=4096 * 32,
+        modules=_BLOCK_SPARSE,
+    )
+
+
+def _phimoe(keys: Keys) -> Decoder:
+    """Norms have biases, and so has the head."""
+    layers, window = num_layers(keys), keys.whole("sliding_window", default=0, null=0)
+    bias = keys.flag("attention_bias", default=False)
+    attention = grouped(keys, kv_heads=8, qkv_bias=bias, output_bias=bias)
+    length = keys.count("max_position_embeddings", default=4096 * 32)
+    rows = with_windows(attention, window if window < length else None, [True] * layers)
+    mixture = _local(keys, 16, 2)
+    found = decoder(
+        keys,
+        [LayerSpec(attention=each, mlp=mixture, norms=4) for each in rows],
+        tied=False,
+        max_positions=length,
+        modules=_BLOCK_SPARSE,
+    )
+    biases = {"bias of the last norm": keys.count("hidden_size")}
+    if keys.flag("lm_head_bias", default=False):
+        biases["bias of lm_head"] = keys.count("vocab_size")
+    return found._replace(extra_parameters=biases)
+
+
+def _minimax_m2(keys: Keys) -> Decoder:
+    layers = num_layers(keys)
+    _all_layers_attend(keys, layers)
+    keys.expect("qk_norm_type", "per_layer", why="is not known: norms are taken over all heads of a layer")
+    keys.expect("shared_intermediate_size", 0, why="is not known: the class has no shared expert")
+    keys.expect("sliding_window", 0, why="is not known: the class has no windows")
+    norm = "all" if keys.flag("use_qk_norm", default=True) else "none"
+    attention = grouped(keys, kv_heads=8, head_dim=128, qk_norm=norm)
+    keys.know("use_routing_bias")  # of the router's choice; the class does not count it as a parameter
+    mixture = _local(keys, 8, 2)
+    rows = [LayerSpec(attention=attention, mlp=mixture)] * layers
+    found = decoder(keys, rows, tied=False, max_positions=4096 * 32, modules=_BLOCK_SPARSE)
+    drafts = keys.whole("num_mtp_modules", default=0) * keys.whole("mtp_transformer_layers", default=1)
+    return found._replace(drafting_layers=drafts if keys.flag("use_mtp", default=bool(drafts)) else 0)
+
+
+def _all_layers_attend(keys: Keys, layers: int) -> None:
+    kinds = keys.wholes("attn_type_list", length=layers)
+    if kinds is not None and set(kinds) != {1}:
+        raise keys.error("attn_type_list", "expected 1 (attention to all tokens) for each layer of this class")
+
+
+def _granitemoe(keys: Keys) -> Decoder:
+    layers, bias = num_layers(keys), keys.flag("attention_bias", default=False)
+    shared = keys.whole("shared_intermediate_size", default=0)
+    mixture = _local(keys, 8, 2).model_copy(update={"num_shared_experts": int(shared > 0), "shared_width": shared})
+    attention = grouped(keys, qkv_bias=bias, output_bias=bias)
+    rows = [LayerSpec(attention=attention, mlp=mixture)] * layers
+    return decoder(keys, rows, tied=False, max_positions=2048, modules=Modules(mlp="block_sparse_moe"))
+
+
+def _dense_first(keys: Keys, attention: GroupedAttention, mixture: Mixture, first: int, length: int) -> Decoder:
+    layers = num_layers(keys)
+    is_dense = dense_layers(keys, layers, first)
+    rows = mixed_layers([attention] * layers, lambda layer: is_dense[layer], dense(keys), mixture)
+    found = decoder(keys, rows, tied=False, max_positions=length)
+    return found._replace(drafting_layers=keys.whole("num_nextn_predict_layers", default=0, null=0))
+
+
+def _glm4_moe(keys: Keys) -> Decoder:
+    defaults = {"n_routed_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1408, "n_shared_experts": 1}
+    bias = keys.flag("attention_bias", default=False)
+    norm = "head" if keys.flag("use_qk_norm", default=False) else "none"
+    attention = grouped(keys, kv_heads=8, head_dim=128, qkv_bias=bias, qk_norm=norm)
+    return _dense_first(keys, attention, routed(keys, defaults), 1, 131072)
+
+
+def _dots1(keys: Keys) -> Decoder:
+    keys.know("sliding_window", "max_window_layers", "use_sliding_window")  # layers of the class have no window
+    keys.words("layer_types", known=("full_attention",))
+    bias = keys.flag("attention_bias", default=False)
+    attention = grouped(keys, qkv_bias=bias, output_bias=bias, qk_norm="head")
+    mixture = routed(keys, {"num_experts_per_tok": 8, "moe_intermediate_size": 1408, "n_shared_experts": 0})
+    return _dense_first(keys, attention, mixture, 0, 2048)
+
+
+def _bailing_moe(keys: Keys) -> Decoder:
+    """Ling 1 and 2: remote code of inclusionAI, and vLLM 0.33, models/bailing_moe.py."""
+    gated_activation(keys)
+    width = keys.count("moe_intermediate_size")
+    shared = keys.whole("num_shared_experts", default=0)
+    mixture = Mixture(
+        num_experts=keys.count("num_experts"),
+        experts_per_token=keys.count("num_experts_per_tok"),
+        width=width,
+        num_shared_experts=shared,
+        shared_width=keys.count("moe_shared_expert_intermediate_size", default=width) if shared else 0,
+        router_bias=keys.flag("moe_router_enable_expert_bias", default=False),
+    )
+    norm = "head" if keys.flag("use_qk_norm", default=False) else "none"
+    qkv_bias, bias = keys.flag("use_qkv_bias", default=False), keys.flag("use_bias", default=False)
+    attention = grouped(keys, qkv_bias=qkv_bias or bias, output_bias=bias, qk_norm=norm)
+    return _dense_first(keys, attention, check_top_k(keys, mixture, "num_experts_per_tok"), 0, 16384)
+
+
+def _ernie4_5(keys: Keys) -> Decoder:
+    bias = keys.flag("use_bias", default=False)
+    attention = grouped(keys, head_dim=128, kv_heads=2, qkv_bias=bias, output_bias=bias)
+    layer = LayerSpec(attention=attention, mlp=dense(keys, bias=bias))
+    return decoder(keys, [layer] * num_layers(keys), tied=True, max_positions=131072)
+
+
+def _ernie4_5_moe(keys: Keys) -> Decoder:
+    layers, bias = num_layers(keys), keys.flag("use_bias", default=False)
+    start, end = keys.whole("moe_layer_start_index", default=1), keys.value("moe_layer_end_index")
+    every = keys.count("moe_layer_interval", default=1)
+    if end in {None, -1}:
+        end = layers - 1
+    keys.check_whole("moe_layer_end_index", end, 0, "a whole number, or -1 for the last layer")
+    width = keys.count("moe_intermediate_size", default=1536)
+    mixture = Mixture(
+        num_experts=keys.count("moe_num_experts", default=64),
+        experts_per_token=keys.count("moe_k", default=6),
+        width=width,
+        num_shared_experts=keys.whole("moe_num_shared_experts", default=2),
+        shared_width=width,
+        router_bias=True,
+    )
+    attention = grouped(keys, kv_heads=4, qkv_bias=bias, output_bias=bias)
+    rows = mixed_layers(
+        [attention] * layers,
+        lambda layer: not (start <= layer <= end and (layer + 1) % every == 0),
+        dense(keys, bias=bias),
+        check_top_k(keys, mixture, "moe_k"),
+    )
+    found = decoder(keys, rows, tied=True, max_positions=131072)
+    return found._replace(drafting_layers=keys.whole("num_nextn_predict_layers", default=0, null=0))
+
+
+def _hunyuan_attention(keys: Keys) -> GroupedAttention:
+    bias = keys.flag("attention_bias", default=False)
+    norm = "head" if keys.flag("use_qk_norm", default=True) else "none"
+    attention = grouped(keys, qkv_bias=bias, output_bias=bias, qk_norm=norm)
+    keys.expect("attention_head_dim", attention.head_dim, why=f"differs from head_dim, {attention.head_dim}")
+    return attention
+
+
+def _hunyuan_v1_dense(keys: Keys) -> Decoder:
+    layer = LayerSpec(attention=_hunyuan_attention(keys), mlp=dense(keys))
+    return decoder(keys, [layer] * num_layers(keys), tied=False, max_positions=2048)
+
+
+def _hunyuan_v1_moe(keys: Keys) -> Decoder:
+    """Sizes of the mixture stand in the file once for all layers or in lists; the shared expert has the width of the
+    dense MLP. With `use_cla` layers in between read keys and values of the one before (Hunyuan-Large, arXiv
+    2411.02265).
+    """
+    layers, width = num_layers(keys), keys.count("intermediate_size")
+    gated_activation(keys)
+    mixed = keys.flag("use_mixed_mlp_moe", default=True)
+    experts = keys.per_layer("num_experts", layers=layers, default=1)
+    top_k = keys.per_layer("moe_topk", layers=layers, default=1)
+    widths = keys.per_layer("moe_intermediate_size", layers=layers, default=width)
+    shared = keys.per_layer("num_shared_expert", layers=layers, default=1, least=0)
+    attention = _hunyuan_attention(keys)
+    share = keys.count("cla_share_factor", default=2) if keys.flag("use_cla", default=False) else 1
+    reader = attention.model_copy(update={"shares_kv": True})
+    rows = []
+    for layer in range(layers):
+        mixture = Mixture(
+            num_experts=experts[layer],
+            experts_per_token=top_k[layer],
+            width=widths[layer],
+            num_shared_experts=shared[layer] if mixed else 0,
+            shared_width=width,
+        )
+        mlp = check_top_k(keys, mixture, "moe_topk")
+        rows.append(LayerSpec(attention=reader if layer % share else attention, mlp=mlp))
+    return decoder(keys, rows, tied=False, max_positions=2048)
+
+
+def _grok(keys: Keys) -> Decoder:
+    layers = num_layers(keys)
+    gated_activation(keys)
+    residual = keys.flag("residual_moe", default=False)
+    mixture = Mixture(
+        num_experts=keys.count("num_local_experts"),
+        experts_per_token=keys.count("num_experts_per_tok"),
+        width=keys.count("moe_intermediate_size"),
+        residual_width=keys.count("intermediate_size") if residual else 0,
+    )
+    layer = LayerSpec(attention=grouped(keys), mlp=check_top_k(keys, mixture, "num_experts_per_tok"), norms=4)
+    return decoder(keys, [layer] * layers, tied=False, modules=_BLOCK_SPARSE)
+
+
+FAMILIES = (
+    Family("mixtral", ("mixtral",), ("MixtralForCausalLM",), _mixtral),
+    Family(
+        "phimoe",
+        ("phimoe",),
+        ("PhimoeForCausalLM", "PhiMoEForCausalLM"),
+        _phimoe,
+        ("original_max_position_embeddings",),
+    ),
+    Family("minimax_m2", ("minimax_m2",), ("MiniMaxM2ForCausalLM",), _minimax_m2),
+    Family(
+        "granitemoe",
+        ("granitemoe", "granitemoeshared"),
+        ("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"),
+        _granitemoe,
+    ),
+    Family("glm4_moe", ("glm4_moe",), ("Glm4MoeForCausalLM",), _glm4_moe),
+    Family("dots1", ("dots1",), ("Dots1ForCausalLM",), _dots1),
+    Family(
+        "bailing_moe",
+        ("bailing_moe", "bailing_moe_v2"),
+        ("BailingMoeForCausalLM", "BailingMoeV2ForCausalLM"),
+        _bailing_moe,
+        (
+            "mtp_loss_scaling_factor",
+            "score_function",
+            "router_dtype",
+            "embedding_dropout",
+            "output_dropout",
+            "use_rmsnorm",
+        ),
+    ),
+    Family("ernie4_5", ("ernie4_5",), ("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"), _ernie4_5),
+    Family(
+        "ernie4_5_moe",
+        ("ernie4_5_moe",),
+        ("Ernie4_5_MoeForCausalLM", "Ernie4_5_MoEForCausalLM"),
+        _ernie4_5_moe,
+        ("moe_capacity", "moe_norm_min", "moe_use_aux_free", "moe_gate"),
+    ),
+    Family("hunyuan_v1_dense", ("hunyuan_v1_dense",), ("HunYuanDenseV1ForCausalLM",), _hunyuan_v1_dense),
+    Family(
+        "hunyuan_v1_moe",
+        ("hunyuan_v1_moe", "hunyuan"),
+        ("HunYuanMoEV1ForCausalLM", "HunYuanForCausalLM"),
+        _hunyuan_v1_moe,
+    ),
+    Family("grok", (), ("Grok1ForCausalLM", "Grok1ModelForCausalLM"), _grok, ("router_logit_softcapping",)),
+)
