@@ -188,6 +188,9 @@ def _refuse_unread(sections: Sequence[Keys], family: Family, wrapper: Wrapper | 
         each.know(*(key for key, value in each.raw().items() if text.raw().get(key) == value))
     for each in sections[:-1] or sections:
         each.know(*(wrapper.harmless if wrapper else ()))
+    for each in sections:
+        each.expect("is_encoder_decoder", False, why="is not known: models of this family are decoders")
+        each.know("tf_legacy_loss")
     whole.ignore(*ignore)
     unread = list(whole.unread())
     if not unread:
