@@ -25,6 +25,7 @@ from simserve.spec.hugging_face.families import (
 )
 from simserve.spec.hugging_face.family import Family, Wrapper
 from simserve.spec.hugging_face.refused import refuse
+from simserve.spec.hugging_face.wrappers import WRAPPERS
 from simserve.spec.strict import nearest
 
 Known = TypeVar("Known", Family, Wrapper)
@@ -48,7 +49,6 @@ FAMILIES: tuple[Family, ...] = (
     *zamba2.FAMILIES,
     *bailing.FAMILIES,
 )
-WRAPPERS: tuple[Wrapper, ...] = (*qwen_hybrid.WRAPPERS, *kimi_linear.WRAPPERS, *minimax.WRAPPERS)
 
 FAMILY_NAMES = tuple(sorted(family.name for family in FAMILIES))
 

@@ -3,15 +3,13 @@
 Keys and defaults: transformers 5.24, kimi_linear; what K3 has beyond that: vLLM 0.33, models/kimi_k3.
 """
 
-from simserve.spec.hugging_face.family import Decoder, Family, Modules, Wrapper
+from simserve.spec.hugging_face.family import Decoder, Family, Modules
 from simserve.spec.hugging_face.keys import Keys
 from simserve.spec.hugging_face.latents import dense_layers, latent
 from simserve.spec.hugging_face.parts import GATED, check_top_k, decoder, num_layers
-from simserve.spec.hugging_face.towers.moonvit import moonvit
 from simserve.spec.layers.layer import Attention, LayerSpec
 from simserve.spec.layers.linear_attention import KimiDelta
 from simserve.spec.layers.mlp import DenseMlp, Mixture
-from simserve.spec.model import TowerSpec
 
 _LATENT = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
 
@@ -95,21 +93,3 @@ _HARMLESS = (
 """`head_dim`: the class puts that of the positions in its place; the rest: how scores and activations are computed."""
 
 FAMILIES = (Family("kimi_linear", ("kimi_linear",), ("KimiLinearForCausalLM",), _kimi_linear, _HARMLESS),)
-
-
-def _tower(whole: Keys) -> list[TowerSpec]:
-    text = whole.section("text_config")
-    return moonvit(whole, "Kimi K3 vision tower", 0 if text is None else text.count("hidden_size", default=2304))
-
-
-WRAPPERS = (
-    Wrapper(
-        "kimi_k3",
-        ("kimi_k3",),
-        ("KimiK3ForConditionalGeneration",),
-        _tower,
-        family="kimi_linear",
-        tied=False,
-        harmless=("image_placeholder",),
-    ),
-)

@@ -4,15 +4,13 @@ Keys and defaults: transformers 5.24, minimax and minimax_m3_vl; those of M1: vL
 index cache of M3: vLLM 0.33, models/minimax_m3.
 """
 
-from simserve.spec.hugging_face.family import Decoder, Family, Modules, Wrapper
+from simserve.spec.hugging_face.family import Decoder, Family, Modules
 from simserve.spec.hugging_face.keys import Keys
 from simserve.spec.hugging_face.parts import FULL, GATED, check_top_k, decoder, gated_activation, grouped, num_layers
-from simserve.spec.hugging_face.towers.clip import clip_with_merger
 from simserve.spec.layers.attention import Indexer
 from simserve.spec.layers.layer import LayerSpec, Mlp
 from simserve.spec.layers.linear_attention import Lightning
 from simserve.spec.layers.mlp import DenseMlp, Mixture
-from simserve.spec.model import TowerSpec
 
 _LINEAR, _SPARSE = "linear_attention", "minimax_m3_sparse"
 _EXPERTS = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
@@ -149,27 +147,5 @@ FAMILIES = (
         ("MiniMaxM3ForCausalLM", "MiniMaxM3SparseForCausalLM"),
         _minimax_m3,
         _M3,
-    ),
-)
-
-
-def _tower(whole: Keys) -> list[TowerSpec]:
-    text = whole.section("text_config")
-    hidden = 6144 if text is None else text.count("hidden_size", default=6144)
-    return clip_with_merger(whole, "MiniMax-M3 vision tower", hidden)
-
-
-WRAPPERS = (
-    Wrapper(
-        "minimax_m3_vl",
-        ("minimax_m3_vl",),
-        ("MiniMaxM3SparseForConditionalGeneration",),
-        _tower,
-        family="minimax_m3",
-        tied=False,
-        harmless=(
-            *("image_grid_pinpoints", "image_seq_length", "num_reward_heads", "process_image_mode"),
-            *("projector_hidden_act", "vision_feature_layer", "vision_feature_select_strategy"),
-        ),
     ),
 )
