@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from simserve.spec.errors import ScenarioError
 from simserve.spec.hugging_face.families import (
+    bailing,
     deepseek_v4,
     kimi_linear,
     latent_attention,
@@ -20,9 +21,11 @@ from simserve.spec.hugging_face.families import (
     qwen_hybrid,
     recurrent_gemma,
     sparse_latent,
+    zamba2,
 )
 from simserve.spec.hugging_face.family import Family, Wrapper
 from simserve.spec.hugging_face.refused import refuse
+from simserve.spec.hugging_face.wrappers import WRAPPERS
 from simserve.spec.strict import nearest
 
 Known = TypeVar("Known", Family, Wrapper)
@@ -43,8 +46,9 @@ FAMILIES: tuple[Family, ...] = (
     *mamba_hybrid.FAMILIES,
     *lfm2.FAMILIES,
     *recurrent_gemma.FAMILIES,
+    *zamba2.FAMILIES,
+    *bailing.FAMILIES,
 )
-WRAPPERS: tuple[Wrapper, ...] = (*qwen_hybrid.WRAPPERS, *kimi_linear.WRAPPERS, *minimax.WRAPPERS)
 
 FAMILY_NAMES = tuple(sorted(family.name for family in FAMILIES))
 
