@@ -27,7 +27,7 @@ TIGHT = "engine.num_gpu_blocks=80"
 MECHANISMS = {
     "n-grams": ("engine.speculative={method: ngram, num_speculative_tokens: 3, acceptance: 0.6, match_rate: 0.7}",),
     "mtp": ("engine.speculative={method: mtp, num_speculative_tokens: 2, acceptance: [0.8, 0.5]}",),
-    "prefix cache": ("workload.shared_prefix={groups: 2, length: 100}",),
+    "prefix cache": ("workload.shared_prefix={groups: 2, length: 100, adds: true}",),
     "chats": ("workload.sessions={turns: 3, think_time: 10 ms}", "workload.input=30", "workload.output=60"),
     "no prefix cache": ("engine.enable_prefix_caching=false",),
     "no graphs": ("engine.enforce_eager=true",),

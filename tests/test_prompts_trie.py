@@ -60,10 +60,10 @@ QUIET = (
 )
 SHARED = {
     "chats": ("workload.sessions={turns: {distribution: uniform, min: 1, max: 4}}", "workload.arrivals.rate=0.05"),
-    "groups": ("workload.shared_prefix={groups: 3, length: 37}",),
+    "groups": ("workload.shared_prefix={groups: 3, length: 37, adds: true}",),
     "chats in groups": (
         "workload.sessions={turns: 3, first_input: 40}",
-        "workload.shared_prefix={groups: 2, length: 21}",
+        "workload.shared_prefix={groups: 2, length: 21, adds: true}",
         "workload.arrivals.rate=0.05",
     ),
     "nothing": (),

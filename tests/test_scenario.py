@@ -177,7 +177,7 @@ data = st.fixed_dictionaries(
     },
     optional={
         "cost": st.sampled_from([{"constant_step": "10 ms"}, {"host": {"per_step": "2 ms"}}]),
-        "slo": st.fixed_dictionaries({"ttft": numbers}),
+        "slo": st.fixed_dictionaries({"ttft": numbers.map("{} s".format)}),
         "run": st.just({"warmup": "10 s"}),
         "seed": tokens,
     },
@@ -362,6 +362,8 @@ def complaint(text, *overrides):
         ("rate: 8", "rate: .nan", "s.yaml:4: workload.arrivals.rate: expected a plain number, got nan"),
         ("500 ms", "500 msec", "s.yaml:10: slo.ttft: expected a time such as 500 ms"),
         ("500 ms", ".inf", "s.yaml:10: slo.ttft: expected a finite number, got inf"),
+        ("ttft: 500 ms", "ttft: 500", "s.yaml:10: slo.ttft: 500 of what? Write 500 ms or 500 s"),
+        ("ttft: 500 ms", "ttft: '0.5'", "s.yaml:10: slo.ttft: 0.5 of what?"),
         ("num_requests: 100", "num_requests: 2.5", "s.yaml:7: workload.num_requests: expected a whole number, got 2.5"),
         (
             "num_requests: 100",

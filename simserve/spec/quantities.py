@@ -179,9 +179,10 @@ def _quantity(unit: str) -> tuple[BeforeValidator, PlainSerializer, WithJsonSche
 
 def _with_unit(value: Any) -> Any:
     """The value, unless it is a number that does not say of what."""
-    bare = isinstance(value, int | float) and not isinstance(value, bool)
+    bare = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if bare or (isinstance(value, str) and _is_number(value)):
-        raise ValueError(f"{value} of what? Write {value} ms or {value} s; a bare number would be ms to vLLM")
+        number = f"{float(value):g}"
+        raise ValueError(f"{number} of what? Write {number} ms or {number} s; to vLLM a bare number is milliseconds")
     return value
 
 
@@ -192,7 +193,8 @@ def _is_number(text: str) -> bool:
 # The bound comes first: what stands after it runs before it, so that it sees the parsed number.
 Seconds = Annotated[float, Field(ge=0), *_quantity("s")]
 PositiveSeconds = Annotated[float, Field(gt=0), *_quantity("s")]
-Limit = Annotated[float, Field(gt=0), *_quantity("s"), _refusing(_with_unit)]
+_only_text = WithJsonSchema({"type": "string", "description": f"{_NOUNS['s']}, with its unit"})
+Limit = Annotated[float, Field(gt=0), *_quantity("s")[:2], _refusing(_with_unit), _only_text]
 """Seconds that are written with their unit: where another tool takes milliseconds, a bare number is a trap."""
 Bytes = Annotated[float, Field(ge=0), *_quantity("B")]
 PositiveBytes = Annotated[float, Field(gt=0), *_quantity("B")]
