@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from simserve.spec.errors import ScenarioError
 from simserve.spec.hugging_face.families import (
+    bailing,
     deepseek_v4,
     kimi_linear,
     latent_attention,
@@ -20,6 +21,7 @@ from simserve.spec.hugging_face.families import (
     qwen_hybrid,
     recurrent_gemma,
     sparse_latent,
+    zamba2,
 )
 from simserve.spec.hugging_face.family import Family, Wrapper
 from simserve.spec.hugging_face.refused import refuse
@@ -44,6 +46,8 @@ FAMILIES: tuple[Family, ...] = (
     *mamba_hybrid.FAMILIES,
     *lfm2.FAMILIES,
     *recurrent_gemma.FAMILIES,
+    *zamba2.FAMILIES,
+    *bailing.FAMILIES,
 )
 
 FAMILY_NAMES = tuple(sorted(family.name for family in FAMILIES))

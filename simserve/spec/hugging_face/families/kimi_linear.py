@@ -60,10 +60,10 @@ def _kimi_linear(keys: Keys) -> Decoder:
     keys.expect("hidden_act", *GATED, "situ", why="is not an activation that this family is known to have a gate with")
     mlp, mixture = DenseMlp(width=keys.count("intermediate_size", default=9216)), _mixture(keys)
     is_dense = dense_layers(keys, layers, 1)
-    residual = keys.whole("attn_res_block_size", default=0, null=0) > 0
+    residual = keys.whole("attn_res_block_size", default=0, null=0)
     # Where blocks read the sums of earlier ones, each has a norm and a score over them (attention residuals of K3).
     rows = [
-        LayerSpec(attention=each, mlp=mlp if first else mixture, extra_parameters=4 * hidden * residual)
+        LayerSpec(attention=each, mlp=mlp if first else mixture, extra_parameters=4 * hidden * (residual > 0))
         for each, first in zip(_attentions(keys, layers), is_dense, strict=True)
     ]
     keys.flag("mla_use_nope", default=False)
@@ -72,6 +72,7 @@ def _kimi_linear(keys: Keys) -> Decoder:
     return found._replace(
         drafting_layers=keys.whole("num_nextn_predict_layers", default=0, null=0),
         extra_parameters={"residual of attention at the end": 2 * hidden} if residual else {},
+        left_out=(f"the residuals of attention over blocks of {residual} layers",) if residual else (),
     )
 
 

@@ -8,7 +8,7 @@ from simserve.spec.hugging_face.family import Decoder, Family, Modules
 from simserve.spec.hugging_face.keys import Keys
 from simserve.spec.hugging_face.parts import FULL, GATED, check_top_k, decoder, gated_activation, grouped, num_layers
 from simserve.spec.layers.attention import Indexer
-from simserve.spec.layers.layer import LayerSpec
+from simserve.spec.layers.layer import LayerSpec, Mlp
 from simserve.spec.layers.linear_attention import Lightning
 from simserve.spec.layers.mlp import DenseMlp, Mixture
 
@@ -111,15 +111,14 @@ def _minimax_m3(keys: Keys) -> Decoder:
         "num_shared_experts": keys.whole("n_shared_experts", default=1, null=0),
         "shared_width": keys.count("shared_intermediate_size", default=3072),
     }
-    mlps = {
+    mlps: dict[bool, Mlp] = {
         True: mixture.model_copy(update=shared),
         False: DenseMlp(width=keys.count("dense_intermediate_size", default=12288)),
     }
     rows = [LayerSpec(attention=attentions[each], mlp=mlps[moe]) for each, moe in zip(sparse, is_moe, strict=True)]
     found = decoder(keys, rows, tied=False, max_positions=524288, modules=_MODULES)
-    drafting = keys.whole("num_mtp_modules", default=0, null=0)
-    keys.whole("num_nextn_predict_layers", default=0, null=0)
-    return found._replace(drafting_layers=drafting)
+    drafting = keys.whole("num_nextn_predict_layers", default=0, null=0)
+    return found._replace(drafting_layers=keys.whole("num_mtp_modules", default=drafting, null=0))
 
 
 _ALPHAS = tuple(
@@ -133,8 +132,9 @@ _OLD_ALPHAS = tuple(
 _TEXT = (*_ALPHAS, *_OLD_ALPHAS, "block_size", "shared_moe_mode")
 """Factors of residuals, tokens in a chunk of a kernel; the mode of shared experts, of which there are none."""
 _M3 = ("swiglu_alpha", "use_gemma_norm", "use_routing_bias")
-"""A factor of the activation, what a norm adds to its weights; a bias of the router's choice, which classes do not count
-as a parameter."""
+"""A factor of the activation, what a norm adds to its weights; a bias of the router's choice, which classes do not
+count as a parameter.
+"""
 
 FAMILIES = (
     Family(
