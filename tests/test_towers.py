@@ -363,8 +363,7 @@ def test_whatever_stands_in_a_section_is_one_error_or_a_count(case: str, value: 
     path, key = data.draw(st.sampled_from(places))
     try:
         counted, left_out, _ = towers(kind, changed(config, path, key, value), hidden_size)
-    except ScenarioError as error:
-        assert "\n" not in str(error)
+    except ScenarioError:
         return
     assert all(each > 0 for each in counted)
     assert len(left_out) >= 1
@@ -464,7 +463,7 @@ def test_qwen2_5_vl_is_the_same_with_its_decoder_at_the_top_as_in_old_files() ->
 
 def test_qwen3_omni_is_read_where_its_thinker_is() -> None:
     text = {**_TEXT, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-    thinker = {
+    thinker: dict[str, Any] = {
         "model_type": "qwen3_omni_moe_thinker",
         "text_config": {"model_type": "qwen3_omni_moe_text", **text},
         "vision_config": {**_DEEP, "model_type": "qwen3_omni_moe_vision_encoder"},
@@ -483,8 +482,8 @@ def test_qwen3_omni_is_read_where_its_thinker_is() -> None:
     assert "the weights of its talker (vLLM serves the part that thinks alone)" in whole.left_out
     alone = read(**thinker)
     assert alone.num_parameters == whole.num_parameters
+    thinker["text_config"] = {**text, "num_experts_of_mine": 8}
     with pytest.raises(ScenarioError, match="thinker_config: text_config: num_experts_of_mine"):
-        thinker["text_config"]["num_experts_of_mine"] = 8  # type: ignore[index]
         read(model_type="qwen3_omni_moe", thinker_config=thinker)
 
 
