@@ -82,7 +82,7 @@ def model_from_config(
     if assume is not None:
         warnings.insert(0, f"read as {family.name} on the user's word (assume: {assume})")
     left_out += [f"{key} of its configuration, on the user's word" for key in ignore]
-    warnings += size_warnings(name, model.num_parameters, model.num_active_parameters)
+    warnings += size_warnings(name, model)
     return model.model_copy(update={"left_out": tuple(left_out), "warnings": tuple(warnings)})
 
 
@@ -117,7 +117,9 @@ def _tied(sections: Sequence[Keys], wrapper: Wrapper | None, decoder: Decoder) -
     """Whether the head is the embedding, and what is doubtful in that: the decoder's own key decides, then those of the
     sections around it.
     """
-    around = [each.flag("tie_word_embeddings", default=False) for each in sections[:-1] if "tie_word_embeddings" in each]
+    around = [
+        each.flag("tie_word_embeddings", default=False) for each in sections[:-1] if "tie_word_embeddings" in each
+    ]
     if "tie_word_embeddings" in sections[-1]:
         differs = any(each != decoder.tied for each in around)
         said = f"tie_word_embeddings is {str(decoder.tied).lower()} with the language model and not so around it"

@@ -26,12 +26,24 @@ Count = Callable[[Keys, Keys, int], int | None]
 
 _HARMLESS = (
     *("image_seq_length", "image_grid_pinpoints", "vision_feature_select_strategy", "projector_hidden_act"),
-    *("process_image_mode", "vision_aspect_ratio", "image_placeholder", "video_placeholder", "projection_layer_norm_eps"),
+    *(
+        "process_image_mode",
+        "vision_aspect_ratio",
+        "image_placeholder",
+        "video_placeholder",
+        "projection_layer_norm_eps",
+    ),
     *("mm_tokens_per_image", "vision_soft_tokens_per_image", "audio_soft_tokens_per_image", "adapter_layer_norm_eps"),
     *("image_end_token_id", "video_start_token_id", "video_end_token_id", "audio_start_token_id", "audio_end_token_id"),
     *("image_newline_token_id", "im_start_token_id", "im_end_token_id", "user_token_id", "assistant_token_id"),
     *("system_token_id", "tts_bos_token_id", "tts_eos_token_id", "tts_pad_token_id", "enable_audio_output"),
-    *("position_id_per_seconds", "seconds_per_chunk", "use_unified_vision_chunk", "_pad_token_id", "is_encoder_decoder"),
+    *(
+        "position_id_per_seconds",
+        "seconds_per_chunk",
+        "use_unified_vision_chunk",
+        "_pad_token_id",
+        "is_encoder_decoder",
+    ),
 )
 """How pictures and sound are cut up and told from text, activations of projectors: how many tokens a picture makes is
 the request's prompt to say.
@@ -70,11 +82,19 @@ def _audio(parameters: Count | None, *path: str, optional: bool = False) -> Towe
 def _qwen(name: str, architecture: str, tower: Count, family: str) -> Wrapper:
     """A Qwen with pictures, whose files may have the decoder's keys at the top."""
     return Wrapper(
-        name, (name,), (architecture,), (_vision(tower),), family=family, text_types=(f"{name}_text",), harmless=_HARMLESS
+        name,
+        (name,),
+        (architecture,),
+        (_vision(tower),),
+        family=family,
+        text_types=(f"{name}_text",),
+        harmless=_HARMLESS,
     )
 
 
-def _omni(name: str, architecture: str, towers: tuple[Count, Count], family: str, beside: tuple[Tower, ...]) -> list[Wrapper]:
+def _omni(
+    name: str, architecture: str, towers: tuple[Count, Count], family: str, beside: tuple[Tower, ...]
+) -> list[Wrapper]:
     """A Qwen with pictures and sound: whole, with a part that speaks, and the part that thinks alone."""
     vision, audio = towers
     thinker = "thinker_config"

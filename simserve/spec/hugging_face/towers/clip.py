@@ -3,7 +3,13 @@
 from simserve.spec.hugging_face.keys import Keys
 from simserve.spec.hugging_face.towers.sizes import layer_norm, linear, patches, sides, transformer_block
 
-CLIP_LARGE = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "image_size": 336, "patch_size": 14}
+CLIP_LARGE = {
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 24,
+    "image_size": 336,
+    "patch_size": 14,
+}
 """CLIP ViT-L/14 at 336 pixels."""
 _CLIP = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "image_size": 224, "patch_size": 32}
 _SIGLIP = {**_CLIP, "patch_size": 16}
@@ -44,7 +50,9 @@ def siglip(keys: Keys) -> int:
     found = linear(pixels, hidden) + positions * hidden + blocks + layer_norm(hidden)
     if keys.flag("vision_use_head", default=True):
         width = keys.count("intermediate_size", default=_SIGLIP["intermediate_size"])
-        found += hidden + 4 * linear(hidden, hidden) + layer_norm(hidden) + linear(hidden, width) + linear(width, hidden)
+        found += (
+            hidden + 4 * linear(hidden, hidden) + layer_norm(hidden) + linear(hidden, width) + linear(width, hidden)
+        )
     return found
 
 

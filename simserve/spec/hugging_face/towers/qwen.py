@@ -11,7 +11,9 @@ _WINDOWS = ("window_size", "fullatt_block_indexes", "tokens_per_second")
 def _pixels(keys: Keys, patch_size: int) -> int:
     """Elements of a patch. Old files spell two keys as the first model's code did."""
     patch = keys.count("patch_size", "spatial_patch_size", default=patch_size)
-    return patch * patch * keys.count("in_channels", "in_chans", default=3) * keys.count("temporal_patch_size", default=2)
+    return (
+        patch * patch * keys.count("in_channels", "in_chans", default=3) * keys.count("temporal_patch_size", default=2)
+    )
 
 
 def _merged(keys: Keys, hidden: int) -> int:

@@ -26,7 +26,10 @@ def step3_vision(keys: Keys, around: Keys, hidden_size: int) -> int:
 
 def step3p7_vision(keys: Keys, around: Keys, hidden_size: int) -> int:
     """Parameters of Step 3.7's, under the names of its published files or those of transformers."""
-    hidden, layers = keys.count("width", "hidden_size", default=1536), keys.count("layers", "num_hidden_layers", default=47)
+    hidden, layers = (
+        keys.count("width", "hidden_size", default=1536),
+        keys.count("layers", "num_hidden_layers", default=47),
+    )
     width = int(hidden * ratio(keys, "mlp_ratio", 8960 / 1536))
     keys.expect("intermediate_size", width, why="is not what the class makes of mlp_ratio")
     image, patch = keys.count("image_size", default=728), keys.count("patch_size", default=14)
