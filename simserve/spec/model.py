@@ -126,7 +126,7 @@ class ModelSpec(Strict):
     @property
     def other_layers(self) -> dict[str, int]:
         """Layers that do not keep all tokens of a request, by their kind of attention."""
-        keeping = {"full", "latent", "chunked", "sparse", "sparse_latent"}
+        keeping = {"full", "latent", "chunked", "factored", "sparse", "sparse_latent"}
         return {kind: count for kind, count in self.attention_layers.items() if kind not in keeping}
 
     @property

@@ -6,12 +6,16 @@ from typing import Any, TypeVar
 from simserve.spec.errors import ScenarioError
 from simserve.spec.hugging_face.families import (
     deepseek_v4,
+    gemma4,
+    gpt_oss,
     kimi_linear,
     latent_attention,
     lfm2,
     llama,
+    llama4,
     mamba,
     mamba_hybrid,
+    mimo,
     minimax,
     mixtures,
     nemotron_h,
@@ -20,6 +24,7 @@ from simserve.spec.hugging_face.families import (
     qwen_hybrid,
     recurrent_gemma,
     sparse_latent,
+    step3,
 )
 from simserve.spec.hugging_face.family import Family, Wrapper
 from simserve.spec.hugging_face.refused import refuse
@@ -43,6 +48,11 @@ FAMILIES: tuple[Family, ...] = (
     *mamba_hybrid.FAMILIES,
     *lfm2.FAMILIES,
     *recurrent_gemma.FAMILIES,
+    *gemma4.FAMILIES,
+    *gpt_oss.FAMILIES,
+    *llama4.FAMILIES,
+    *mimo.FAMILIES,
+    *step3.FAMILIES,
 )
 WRAPPERS: tuple[Wrapper, ...] = (*qwen_hybrid.WRAPPERS, *kimi_linear.WRAPPERS, *minimax.WRAPPERS)
 

@@ -4,6 +4,8 @@ import re
 
 _BILLIONS = re.compile(r"(?<![A-Za-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)\s?([BbMm])(?![A-Za-z0-9])")
 _ACTIVE = re.compile(r"(?<![A-Za-z0-9])A(\d+(?:\.\d+)?)[Bb](?![A-Za-z0-9])")
+_BESIDE_EXPERTS = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)[Bb]-\d+E(?![A-Za-z0-9])")
+"""As Llama 4 has it: 17B-128E are 17 B active parameters of 128 experts."""
 
 _TOLERANCE = 0.15
 
@@ -15,11 +17,13 @@ def size_warnings(name: str, parameters: int, active: int) -> list[str]:
     what the experts share eight times.
     """
     found = []
-    whole = next((match for match in _BILLIONS.finditer(name)), None)
+    part = _BESIDE_EXPERTS.search(name)
+    whole = None if part else _BILLIONS.search(name)
     if whole is not None and whole.group(1) is None:
         stated = float(whole.group(2)) * (1e9 if whole.group(3) in "Bb" else 1e6)
         found += _warning("parameters", stated, parameters, name)
-    if (part := _ACTIVE.search(name)) is not None:
+    part = part or _ACTIVE.search(name)
+    if part is not None:
         found += _warning("parameters active for a token", float(part.group(1)) * 1e9, active, name)
     return found
 
