@@ -5,12 +5,21 @@ from typing import Any, TypeVar
 
 from simserve.spec.errors import ScenarioError
 from simserve.spec.hugging_face.families import (
+    afmoe,
+    cohere,
     deepseek_v4,
+    exaone,
+    falcon,
+    fused,
+    gemma,
+    gemma3n,
     gemma4,
     gpt_oss,
     kimi_linear,
     latent_attention,
+    learned_positions,
     lfm2,
+    like_llama,
     llama,
     llama4,
     mamba,
@@ -20,11 +29,13 @@ from simserve.spec.hugging_face.families import (
     mixtures,
     nemotron_h,
     nemotron_nas,
+    olmo,
     qwen,
     qwen_hybrid,
     recurrent_gemma,
     sparse_latent,
     step3,
+    without_gate,
 )
 from simserve.spec.hugging_face.family import Family, Wrapper
 from simserve.spec.hugging_face.refused import refuse
@@ -53,6 +64,17 @@ FAMILIES: tuple[Family, ...] = (
     *llama4.FAMILIES,
     *mimo.FAMILIES,
     *step3.FAMILIES,
+    *gemma.FAMILIES,
+    *gemma3n.FAMILIES,
+    *cohere.FAMILIES,
+    *olmo.FAMILIES,
+    *exaone.FAMILIES,
+    *afmoe.FAMILIES,
+    *learned_positions.FAMILIES,
+    *falcon.FAMILIES,
+    *without_gate.FAMILIES,
+    *like_llama.FAMILIES,
+    *fused.FAMILIES,
 )
 WRAPPERS: tuple[Wrapper, ...] = (*qwen_hybrid.WRAPPERS, *kimi_linear.WRAPPERS, *minimax.WRAPPERS)
 

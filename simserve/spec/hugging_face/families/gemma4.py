@@ -5,11 +5,10 @@ Keys and defaults: transformers 5.24, gemma4; keys and values are both cached wh
 0.33, models/gemma4.py.
 """
 
-from collections.abc import Sequence
-
 from simserve.spec.hugging_face.family import Decoder, Family, Modules
 from simserve.spec.hugging_face.keys import Keys
 from simserve.spec.hugging_face.parts import FULL, SLIDING, check_top_k, decoder, gated_activation, grouped, num_layers
+from simserve.spec.hugging_face.windows import last_ones_read
 from simserve.spec.layers.attention import GroupedAttention
 from simserve.spec.layers.layer import LayerSpec, Mlp
 from simserve.spec.layers.mlp import DenseMlp, Mixture
@@ -27,7 +26,7 @@ def _kinds(keys: Keys, layers: int) -> tuple[list[str], tuple[str, ...]]:
     return [*kinds[:-1], FULL], (said,) if kinds[-1] != FULL else ()
 
 
-def _attentions(keys: Keys, kinds: Sequence[str], shared: int) -> list[GroupedAttention]:
+def _attentions(keys: Keys, kinds: list[str], shared: int) -> list[GroupedAttention]:
     """Attention of each layer, of which the last `shared` read what earlier ones of their kind keep."""
     bias = keys.flag("attention_bias", default=False)
     base = grouped(keys, kv_heads=4, head_dim=256, qkv_bias=bias, output_bias=bias, qk_norm="head")
@@ -45,13 +44,7 @@ def _attentions(keys: Keys, kinds: Sequence[str], shared: int) -> list[GroupedAt
         SLIDING: base.model_copy(update={"window": keys.count("sliding_window", default=512)}),
         FULL: base.model_copy(update=full),
     }
-    own = len(kinds) - shared
-    if own <= 0 or set(kinds) != set(kinds[:own]):
-        raise keys.error(
-            "num_kv_shared_layers", f"{shared} of {len(kinds)} leaves no layer of some kind whose keys they could read"
-        )
-    read = {"shares_kv": True, "keys_are_values": False}
-    return [by_kind[kind].model_copy(update=read if layer >= own else {}) for layer, kind in enumerate(kinds)]
+    return last_ones_read(keys, [by_kind[kind] for kind in kinds], kinds, shared)
 
 
 def _mlp(keys: Keys, width: int) -> Mlp:
@@ -73,7 +66,7 @@ def _mlp(keys: Keys, width: int) -> Mlp:
     return check_top_k(keys, mixture, "top_k_experts")
 
 
-def _layers(keys: Keys, kinds: Sequence[str], per_layer: int) -> list[LayerSpec]:
+def _layers(keys: Keys, kinds: list[str], per_layer: int) -> list[LayerSpec]:
     shared = keys.whole("num_kv_shared_layers", default=0)
     gated_activation(keys)
     width, hidden = keys.count("intermediate_size", default=9216), keys.count("hidden_size")

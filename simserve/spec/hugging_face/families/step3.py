@@ -9,6 +9,7 @@ from simserve.spec.hugging_face.family import Decoder, Family, Modules
 from simserve.spec.hugging_face.keys import Keys
 from simserve.spec.hugging_face.latents import DENSE, SPARSE, disagree
 from simserve.spec.hugging_face.parts import check_top_k, dense, gated_activation, mixed_layers, num_layers
+from simserve.spec.hugging_face.positions import stated_length
 from simserve.spec.hugging_face.windows import is_window, windowed
 from simserve.spec.layers.attention import GroupedAttention
 from simserve.spec.layers.mlp import Mixture
@@ -115,13 +116,6 @@ def _sliding_heads(keys: Keys, full: GroupedAttention) -> int | None:
     return own
 
 
-def _longest(keys: Keys, default: int) -> int:
-    """Positions: the least that any of its keys states, as vLLM has it (config/model.py)."""
-    names = ("max_position_embeddings", "max_position_embedding", "max_seq_len")
-    stated = [keys.count(name) for name in names if name in keys]
-    return min(stated, default=default)
-
-
 def _step3p5(keys: Keys) -> Decoder:
     layers, full = num_layers(keys), _full(keys)
     heads = _sliding_heads(keys, full)
@@ -146,7 +140,7 @@ def _step3p5(keys: Keys) -> Decoder:
         keys.count("vocab_size"),
         rows,
         keys.flag("tie_word_embeddings", default=False),
-        _longest(keys, 128000),
+        stated_length(keys, 128000),
         drafting_layers=keys.whole("num_nextn_predict_layers", "num_mtp_layers", default=0, null=0),
         modules=_MODULES,
         warnings=(guessed,) if any(marks) and heads is None else (),
@@ -171,7 +165,7 @@ def _step3(keys: Keys) -> Decoder:
         keys.count("vocab_size"),
         rows,
         keys.flag("tie_word_embeddings", default=False),
-        _longest(keys, 65536),
+        stated_length(keys, keys.count("max_position_embedding", default=65536)),
         modules=_MODULES,
     )
 
