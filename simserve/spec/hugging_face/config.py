@@ -68,6 +68,7 @@ def model_from_config(
         "towers": tuple(towers),
         "extra_parameters": decoder.extra_parameters,
         "learned_positions": decoder.learned_positions,
+        "last_norm": decoder.last_norm,
         "drafting_layers": decoder.drafting_layers,
     }
     _refuse_unread(sections, family, wrapper, ignore)

@@ -48,6 +48,8 @@ class Decoder(NamedTuple):
     modules: Modules = Modules()
     left_out: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    last_norm: bool = True
+    """Whether the norm behind the layers has weights."""
 
 
 class Family(NamedTuple):
