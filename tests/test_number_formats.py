@@ -125,6 +125,24 @@ QUARK = {
 AUTO_ROUND = {"quant_method": "auto-round", "bits": 4, "group_size": 128, "sym": True, "data_type": "int"}
 
 
+def torchao(name, **data):
+    """A section of torchao."""
+    return {"quant_method": "torchao", "quant_type": {"default": {"_type": name, "_data": data, "_version": 1}}}
+
+
+INT4_OF_TORCHAO = {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 64}, "_version": 1}
+TORCHAO = {"quant_method": "torchao", "quant_type": {"default": INT4_OF_TORCHAO}, "modules_to_not_convert": None}
+
+
+KIMI_K2_PLAIN = [
+    "lm_head",
+    "re:.*self_attn.*",
+    "re:.*shared_experts.*",
+    r"re:.*mlp\.(gate|up|gate_up|down)_proj.*",
+]
+"""What Kimi K2 Thinking does not quantise."""
+
+
 def bits_of(found, *, head=0.0):
     """Bits that a linear weight of a small Llama has in the mean; `head`: bits of the output projection, where it is
     quantised.
@@ -143,6 +161,74 @@ def test_a_file_beside_the_configuration_is_read():
     assert found.weight_bytes == pytest.approx(72_656_376_192, rel=1e-7)  # vLLM's count, with one scale a matrix
     assert found.kv_dtype == "fp8"
     assert model_from_config(LLAMA_70B, "it").weight_bytes == 141_107_412_992
+
+
+DEEPSEEK_V3 = {
+    "model_type": "deepseek_v3",
+    "architectures": ["DeepseekV3ForCausalLM"],
+    **{"hidden_size": 7168, "intermediate_size": 18432, "moe_intermediate_size": 2048, "num_hidden_layers": 61},
+    **{"num_attention_heads": 128, "num_key_value_heads": 128, "q_lora_rank": 1536, "kv_lora_rank": 512},
+    **{"qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 129280},
+    **{"n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3},
+    **{"moe_layer_freq": 1, "max_position_embeddings": 163840, "dtype": "bfloat16"},
+}
+KIMI_K2 = DEEPSEEK_V3 | {
+    "model_type": "kimi_k2",
+    **{"num_attention_heads": 64, "num_key_value_heads": 64, "n_routed_experts": 384, "first_k_dense_replace": 1},
+    **{"vocab_size": 163840},
+}
+QWEN3_235B = {
+    "model_type": "qwen3_moe",
+    "architectures": ["Qwen3MoeForCausalLM"],
+    **{"hidden_size": 4096, "intermediate_size": 12288, "moe_intermediate_size": 1536, "num_hidden_layers": 94},
+    **{"num_attention_heads": 64, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936},
+    **{"num_experts": 128, "num_experts_per_tok": 8, "decoder_sparse_step": 1, "mlp_only_layers": []},
+    **{"max_position_embeddings": 40960, "tie_word_embeddings": False, "dtype": "bfloat16"},
+}
+
+
+def beside_nvfp4(*excluded):
+    """A file of ModelOpt beside a configuration."""
+    return BESIDE_NVFP4 | {"quantization": BESIDE_NVFP4["quantization"] | {"exclude_modules": list(excluded)}}
+
+
+@pytest.mark.parametrize(
+    ("config", "beside", "weight_bytes"),
+    [
+        pytest.param(
+            DEEPSEEK_V3,
+            beside_nvfp4(
+                "lm_head",
+                "model.layers.61*",
+                *(
+                    f"model.layers.{layer}.self_attn.{name}"
+                    for layer in range(61)
+                    for name in ("kv_a_proj_with_mqa", "kv_b_proj", "q_a_proj", "q_b_proj")
+                ),
+            ),
+            386_380_083_104,
+            id="DeepSeek-V3.1-NVFP4",
+        ),
+        pytest.param(
+            QWEN3_235B,
+            beside_nvfp4("lm_head", *(f"model.layers.{layer}.mlp.gate" for layer in range(94))),
+            134_101_651_392,
+            id="Qwen3-235B-A22B-NVFP4",
+        ),
+        pytest.param(
+            KIMI_K2 | {"quantization_config": compressed(group(), ignore=KIMI_K2_PLAIN)},
+            None,
+            594_206_365_696,
+            id="Kimi-K2-Thinking",
+        ),
+    ],
+)
+def test_published_checkpoints_weigh_what_vllm_counts(config, beside, weight_bytes):
+    """Counts of classes of transformers 5.24 and vLLM 0.33; what differs are scales of whole matrices."""
+    found = model_from_config(config, "it", beside=beside)
+    assert found.weight_bytes == pytest.approx(weight_bytes, rel=1e-5)
+    assert found.kv_dtype == ("fp8" if beside else "bf16")
+    assert found.warnings == ()
 
 
 def test_nvfp4_beside_the_configuration_is_for_all_but_a_list():
@@ -165,6 +251,18 @@ def test_a_kv_cache_in_fp8_that_the_checkpoint_asks_for(section):
     assert model(section).kv_bytes_per_token == model().kv_bytes_per_token / 2
 
 
+def test_of_several_sections_one_is_read_and_the_others_are_said():
+    other = {"model_type": "llama", **{key: value for key, value in SMALL.items() if key != "architectures"}}
+    wrapped = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "text_config": other}
+    for inner, is_said in ((MODELOPT, False), (GPTQ, True)):
+        other["quantization_config"] = inner
+        found = model_from_config(wrapped | {"quantization_config": MODELOPT}, "it")
+        assert found.weight_dtype == "nvfp4"
+        assert any("gptq" in said and "passed over" in said for said in found.warnings) is is_said
+    assert model_from_config(wrapped, "it").weight_dtype == "int4"
+    assert model_from_config(SMALL | {"compression_config": compressed(group())}, "it").weight_dtype == "int4"
+
+
 def test_a_kv_cache_in_fp8_that_vllm_does_not_honour_is_said():
     """Qwen3.6-35B-A3B-NVFP4: only the file beside asks for it, and vLLM does not read that."""
     without = {key: value for key, value in MODELOPT.items() if key != "kv_cache_scheme"}
@@ -177,10 +275,7 @@ def test_a_kv_cache_in_fp8_that_vllm_does_not_honour_is_said():
     ("section", "quantised", "plain"),
     [
         pytest.param(
-            compressed(
-                group(),
-                ignore=["lm_head", "re:.*self_attn.*", r"re:.*mlp\.(gate|up|gate_up|down)_proj.*", "re:.*shared_exp.*"],
-            ),
+            compressed(group(), ignore=KIMI_K2_PLAIN),
             ["mlp.experts.0.gate_proj", "mlp.experts.0.down_proj"],
             ["self_attn.q_proj", "mlp.gate_proj", "mlp.shared_experts.up_proj"],
             id="Kimi K2 Thinking: experts alone",
@@ -233,6 +328,25 @@ def test_a_kv_cache_in_fp8_that_vllm_does_not_honour_is_said():
             ["self_attn.q_proj", "self_attn.v_proj"],
             id="Quark: a list, and a scheme of its own",
         ),
+        pytest.param(
+            TORCHAO | {"modules_to_not_convert": ["self_attn"]},
+            ["mlp.gate_proj"],
+            ["self_attn.q_proj", "mlp.experts.0.up_proj"],
+            id="torchao: parts of names; no experts",
+        ),
+        pytest.param(
+            torchao(
+                "ModuleFqnToConfig",
+                module_fqn_to_config={
+                    "_default": INT4_OF_TORCHAO,
+                    r"re:.*\.self_attn\..*": None,
+                    "model.layers.3.self_attn.o_proj": INT4_OF_TORCHAO,
+                },
+            ),
+            ["mlp.gate_proj", "self_attn.o_proj"],
+            ["self_attn.q_proj"],
+            id="torchao: a name, an expression, the rest",
+        ),
     ],
 )
 def test_lists_of_modules_are_kept(section, quantised, plain):
@@ -281,7 +395,7 @@ def test_each_group_is_for_its_targets():
 
 
 def test_targets_may_name_modules_as_vllm_does():
-    """DeepSeek-V4-Flash-NVFP4-FP8 of Red Hat: fused projections and an MLP's usual names, where the model has others."""
+    """DeepSeek-V4-Flash-NVFP4-FP8 of Red Hat: fused projections, an MLP's usual names where the model has others."""
     fp8 = group(bits=8, kind="float", strategy="block", size=None, block_structure=[128, 128])
     nvfp4 = group(kind="float", size=16, strategy="tensor_group", targets=["re:.*ffn.*(gate|up|down)_proj$"])
     section = compressed(fp8 | {"targets": ["re:.*attn.*(fused_wqa_wkv|wq_b|wo_a|wo_b)$"]}, nvfp4, ignore=[])
@@ -289,6 +403,15 @@ def test_targets_may_name_modules_as_vllm_does():
     attention = [found.weights(f"layers.0.attn.{name}").dtype for name in ("wq_a", "wkv", "wq_b", "wo_b")]
     experts = [found.weights(f"layers.0.ffn.experts.0.w{number}").dtype for number in (1, 2, 3)]
     assert (set(attention), set(experts)) == ({"fp8"}, {"nvfp4"})
+
+
+def test_kimi_k3_has_its_experts_alone_in_mxfp4():
+    """vLLM 0.33 reads its section by another method, which leaves the projections around the experts as they are."""
+    section = compressed(group(kind="float"), format="mxfp4-pack-quantized", ignore=["re:.*self_attn.*"])
+    names = "experts.0.w1", "routed_expert_down_proj"
+    for more, dtypes in (({}, {"mxfp4"}), ({"architectures": ["KimiK3ForConditionalGeneration"]}, {"mxfp4", None})):
+        found = [rules(section, **more).weights(f"model.layers.1.block_sparse_moe.{name}") for name in names]
+        assert {each and each.dtype for each in found} == dtypes
 
 
 @pytest.mark.parametrize(("location", "is_said"), [("weight_output", False), ("input", True)])
@@ -339,6 +462,8 @@ def test_mxfp4_is_not_nvfp4():
         ({"quant_method": "mxfp8", "ignored_layers": ["lm_head"]}, "fp8", 8.25),
         (QUARK, "mxfp4", 4.25),
         (AUTO_ROUND, "int4", 4 + 20 / 128),
+        (TORCHAO, "int4", 4 + 32 / 64),
+        (torchao("Float8DynamicActivationFloat8WeightConfig"), "fp8", 8),
         (AUTO_ROUND | {"data_type": "mx_fp", "bits": 8, "group_size": 32}, "fp8", 8.25),
         (compressed(group(bits=8, kind="float", strategy="tensor", size=None), format="float-quantized"), "fp8", 8),
         (compressed(group(bits=8, kind="float", size=32, scale_dtype="torch.uint8")), "fp8", 8.25),
@@ -372,7 +497,11 @@ def test_modules_of_one_model_in_several_formats():
 def test_layers_that_config_json_lacks_are_read_from_the_file_beside():
     beside = {"producer": {"name": "modelopt"}, "quantization": {k: v for k, v in MIXED.items() if k != "quant_method"}}
     short = {key: value for key, value in MIXED.items() if key != "quantized_layers"}
-    assert model(short, beside=beside).formats == model(MIXED).formats
+    beside["quantization"]["kv_cache_quant_algo"] = "FP8"
+    found = model(short, beside=beside)
+    assert found.formats == model(MIXED).formats
+    assert found.kv_dtype == "bf16"  # of that, vLLM asks config.json alone
+    assert any("fp8 KV cache" in said for said in found.warnings)
 
 
 def test_routed_experts_may_be_named_together_or_one_by_one():
@@ -440,12 +569,15 @@ def test_one_gemm_has_one_format():
         ({"quant_algo": "FP8", "producer": {"name": "modelopt"}}, BESIDE_FP8),
     ],
 )
-def test_a_section_without_a_method_leaves_the_model_unquantised_and_says_so(section, beside):
-    """Nemotron-3 Super and Ultra (no producer), Qwen3-32B-FP8-Static (no quant_method)."""
+def test_a_section_without_a_method_counts_its_weights_and_says_that_vllm_passes_it_over(section, beside):
+    """Nemotron-3 Super and Ultra (no producer), Qwen3-32B-FP8-Static (no quant_method): the weights of the checkpoint
+    are what it says, the KV cache is what vLLM makes of it.
+    """
     found = model(section, beside=beside)
-    assert found.weight_bytes == model().weight_bytes
+    assert found.weight_dtype == "fp8"
+    assert found.weight_bytes == pytest.approx(model().in_format("fp8").weight_bytes, rel=1e-3)
     assert found.kv_dtype == "bf16"
-    assert any("vLLM 0.33 takes the model as unquantised" in said and "weight_dtype" in said for said in found.warnings)
+    assert any("vLLM 0.33 passes the section over and takes them as unquantised" in said for said in found.warnings)
 
 
 @pytest.mark.parametrize("method", sorted(REFUSED))
@@ -482,6 +614,7 @@ def test_methods_that_are_not_served_are_refused_by_name_with_a_way_out(method):
         (MODELOPT | {"kv_cache_scheme": None, "kv_cache_quant_algo": "NVFP4"}, "KV cache in nvfp4 is not modelled"),
         ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, "quantized_layers: is missing"),
         (QUARK | {"global_quant_config": {"weight": {"dtype": "fp6_e3m2", "qscheme": "per_group"}}}, "fp6_e3m2"),
+        (torchao("FqnToConfig"), "FqnToConfig is not modelled"),
         (FP8 | {"a_new_key": 1}, "a_new_key: 1: not known"),
     ],
 )
@@ -536,6 +669,7 @@ def test_an_entry_that_should_name_a_module_and_does_not_is_said(entry, is_said)
 SECTIONS = [
     GPTQ,
     AWQ,
+    TORCHAO,
     FP8,
     MODELOPT,
     MIXED,

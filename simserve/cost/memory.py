@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from simserve.cost.activations import activation_bytes
 from simserve.cost.drafter import drafter_block_bytes, drafter_of, joint_parameters, shared_parameters
+from simserve.cost.expert_padding import padded_share
 from simserve.cost.held import WHOLE
 from simserve.cost.kv_pool import KvGroups
 from simserve.cost.launch import GraphMode, GraphPolicy, graph_policy
@@ -145,7 +146,23 @@ def _stage_weight_bytes(scenario: "Scenario", model: ModelSpec, stage: int) -> f
     elsewhere = unheld_parameters(whole, scenario.cluster.pipeline_parallel, stage)
     if whole.given_weight_bytes is not None:
         return weight_bytes(whole, ranks) * (model.num_parameters - elsewhere) / whole.num_parameters
-    return weight_bytes(model, ranks) - elsewhere * bytes_per_element(model.activation_dtype) / ranks
+    held = weight_bytes(model, ranks) + _zeros_of_experts(scenario, model)
+    return held - elsewhere * bytes_per_element(model.activation_dtype) / ranks
+
+
+def _zeros_of_experts(scenario: "Scenario", model: ModelSpec) -> float:
+    """Bytes of the zeros that kernels for MXFP4 experts keep between their weights on one GPU."""
+    cluster, ranks = scenario.cluster, scenario.cluster.tensor_parallel
+    parts = 1 if cluster.expert_parallel else ranks
+    zeros = 0.0
+    for mixture, count in model.mixtures.items():
+        weights = mixture.experts_gate_up
+        if weights is not None and weights.dtype == "mxfp4":
+            hidden = mixture.latent_size or model.hidden_size
+            share = padded_share(hidden, mixture.width, cluster.gpu.architecture or "", parts)
+            experts = [each for each in mixture.matrices(model.hidden_size) if each.gemm.startswith("experts_")]
+            zeros += count * (share - 1) * sum(each.bytes(model.activation_dtype, ranks) for each in experts)
+    return zeros
 
 
 def _expert_bytes_of_peers(scenario: "Scenario", model: ModelSpec) -> float:

@@ -159,7 +159,10 @@ def _model_with_changes(value: Mapping[str, Any]) -> dict[str, Any]:
     keys = {_OUR_NAMES.get(key, key): item for key, item in stated.items() if key not in _CHANGES}
     weights = canonical_dtype(stated.get("weight_dtype"))
     if weights is not None and not is_dtype(weights):
-        raise ScenarioError(f"weight_dtype: expected one of {', '.join(DTYPES)}, got {shown(stated['weight_dtype'])}")
+        near = nearest(weights, DTYPES) if isinstance(weights, str) else None
+        hint = f"; did you mean {near!r}?" if near else ""
+        said = shown(stated["weight_dtype"])
+        raise ScenarioError(f"weight_dtype: expected one of {', '.join(DTYPES)}, got {said}{hint}")
     model = model_from_config(
         _with_keys(config, keys),
         str(value.get("name", name)),

@@ -286,8 +286,8 @@ class ModelSpec(Strict):
 
     @property
     def windows(self) -> list[dict[str, float]]:
-        """Layers that look back on so many tokens: `window`, their number and their bytes of KV for one token. Caches of
-        two sorts have a row each, though their windows be alike.
+        """Layers that look back on so many tokens: `window`, their number and their bytes of KV for one token. Caches
+        of two sorts have a row each, though their windows be alike.
         """
         found: dict[tuple[int, int], dict[str, float]] = {}
         for attention, count in self.attentions.items():

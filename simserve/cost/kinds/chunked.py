@@ -37,4 +37,3 @@ class ChunkedAttention:
     def unmeasured(self, attention: GroupedAttention, model: ModelSpec, tables: Tables) -> str | None:  # noqa: ARG002
         """A format of KV."""
         return unmeasured_over_kv(model, tables)
-

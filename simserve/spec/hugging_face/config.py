@@ -18,6 +18,7 @@ from simserve.spec.hugging_face.quantization.rules import FormatRules
 from simserve.spec.hugging_face.quantization.section import format_rules
 from simserve.spec.hugging_face.registry import family_named, family_of, wrapper_of
 from simserve.spec.hugging_face.second_look import size_warnings
+from simserve.spec.hugging_face.towers.read import read_towers
 from simserve.spec.layers.layer import LayerSpec
 from simserve.spec.layers.weights import WeightFormat
 from simserve.spec.model import ModelSpec
@@ -44,10 +45,12 @@ def model_from_config(
     """
     whole = Keys(config, name)
     wrapper = wrapper_of(config)
-    text = _text(whole, wrapper)
+    sections = _sections(whole, wrapper)
+    text = sections[-1]
     family = _family(text, wrapper, name, assume)
     decoder = family.read(text)
-    towers = wrapper.towers(whole) if wrapper is not None else []
+    towers, towers_left_out = read_towers(whole, wrapper.towers if wrapper else (), decoder.hidden_size)
+    tied, tied_warnings = _tied(sections, wrapper, decoder)
     activation = _activation_dtype(whole, text)
     rules = format_rules(whole, text, beside, replaced=weight_dtype is not None)
     layers = _in_formats(decoder, rules, whole)
@@ -56,7 +59,7 @@ def model_from_config(
         "source": str(config.get("_source", "")),
         "hidden_size": decoder.hidden_size,
         "vocab_size": decoder.vocab_size,
-        "tie_word_embeddings": _tied(whole, text, wrapper, decoder),
+        "tie_word_embeddings": tied,
         "max_position_embeddings": max_model_len(text, decoder.max_positions),
         "layers": tuple(layers),
         "activation_dtype": activation,
@@ -68,50 +71,66 @@ def model_from_config(
         "last_norm": decoder.last_norm,
         "drafting_layers": decoder.drafting_layers,
     }
-    _refuse_unread(whole, text, family, wrapper, ignore)
+    _refuse_unread(sections, family, wrapper, ignore)
     try:
         model = ModelSpec.model_validate(fields)
     except ValidationError as error:
         raise ScenarioError(describe(error, Document(fields, {(): Place(f"model {name}")}))) from None
     if weight_dtype is not None:
         model = model.in_format(weight_dtype)
-    left_out = [*decoder.left_out, *(f"the work of the {tower.name}" for tower in towers)]
-    warnings = [*decoder.warnings, *rules.warnings, *nameless(rules.lists, _names(decoder))]
+    left_out = [*decoder.left_out, *towers_left_out]
+    warnings = [*decoder.warnings, *tied_warnings, *rules.warnings, *nameless(rules.lists, _names(decoder))]
     if assume is not None:
         warnings.insert(0, f"read as {family.name} on the user's word (assume: {assume})")
     left_out += [f"{key} of its configuration, on the user's word" for key in ignore]
-    warnings += size_warnings(name, model.num_parameters, model.num_active_parameters)
+    warnings += size_warnings(name, model)
     return model.model_copy(update={"left_out": tuple(left_out), "warnings": tuple(warnings)})
 
 
-def _text(whole: Keys, wrapper: Wrapper | None) -> Keys:
-    """The keys of the language model: in the sections that its wrapper names, or at the top."""
-    keys = whole
+def _sections(whole: Keys, wrapper: Wrapper | None) -> list[Keys]:
+    """The sections that lead to the keys of the language model, those last: the ones that its wrapper names, or the top
+    alone.
+    """
+    found = [whole]
     for name in ("text_config",) if wrapper is None else wrapper.text:
-        section = keys.section(name)
+        section = found[-1].section(name)
         if section is None:
             break
-        keys = section
-    return keys if wrapper is None or not wrapper.defaults else keys.with_defaults(wrapper.defaults)
+        found.append(section)
+    if wrapper is not None:
+        kind = found[-1].raw().get("model_type") or wrapper.family
+        found[-1] = found[-1].with_defaults(wrapper.defaults.get(kind, {}) if isinstance(kind, str) else {})
+    return found
 
 
 def _family(text: Keys, wrapper: Wrapper | None, name: str, assume: str | None) -> Family:
     if assume is not None:
         return family_named(assume)
     raw = text.raw()
-    if wrapper is not None and wrapper.family and raw.get("model_type") in {None, *wrapper.model_types}:
-        return family_named(wrapper.family)
+    if wrapper is not None and wrapper.family:
+        own = (None, *wrapper.model_types, *wrapper.text_types)
+        if raw.get("model_type") in own:
+            return family_named(wrapper.family)
     return family_of(raw, name)
 
 
-def _tied(whole: Keys, text: Keys, wrapper: Wrapper | None, decoder: Decoder) -> bool:
-    """Whether the head is the embedding: the decoder's key, or the wrapper's, whose class may have a default of its
-    own.
+def _tied(sections: Sequence[Keys], wrapper: Wrapper | None, decoder: Decoder) -> tuple[bool, list[str]]:
+    """Whether the head is the embedding, and what is doubtful in that: the decoder's own key decides, then those of the
+    sections around it.
     """
-    if wrapper is None or "tie_word_embeddings" in text:
-        whole.know("tie_word_embeddings")
-        return decoder.tied
-    return whole.flag("tie_word_embeddings", default=decoder.tied if wrapper.tied is None else wrapper.tied)
+    around = [
+        each.flag("tie_word_embeddings", default=False) for each in sections[:-1] if "tie_word_embeddings" in each
+    ]
+    if "tie_word_embeddings" in sections[-1]:
+        differs = any(each != decoder.tied for each in around)
+        said = f"tie_word_embeddings is {str(decoder.tied).lower()} with the language model and not so around it"
+        return decoder.tied, [f"{said}: the former is taken"] if differs else []
+    if around:
+        return around[-1], []
+    if wrapper is not None and wrapper.class_ties and not decoder.tied:
+        said = f"nothing says tie_word_embeddings, and the class of {wrapper.name} takes true"
+        return False, [f"{said}: a head of its own is counted, as published checkpoints have one"]
+    return decoder.tied, []
 
 
 def _activation_dtype(whole: Keys, text: Keys) -> str:
@@ -163,11 +182,19 @@ def _layer_in_formats(decoder: Decoder, rules: FormatRules, keys: Keys, index: i
     return layer.model_copy(update=changed)
 
 
-def _refuse_unread(whole: Keys, text: Keys, family: Family, wrapper: Wrapper | None, ignore: Sequence[str]) -> None:
+def _refuse_unread(sections: Sequence[Keys], family: Family, wrapper: Wrapper | None, ignore: Sequence[str]) -> None:
+    whole, text = sections[0], sections[-1]
     text.know(*HARMLESS, *family.harmless)
-    whole.know(*HARMLESS, *(wrapper.harmless if wrapper else ()))
-    for keys in (text, whole):
-        keys.ignore(*ignore)
+    for each in sections[:-1]:
+        each.know(*HARMLESS)
+        # What a wrapper repeats of its decoder changes nothing if it says the same.
+        each.know(*(key for key, value in each.raw().items() if text.raw().get(key) == value))
+    for each in sections[:-1] or sections:
+        each.know(*(wrapper.harmless if wrapper else ()))
+    for each in sections:
+        each.expect("is_encoder_decoder", False, why="is not known: models of this family are decoders")
+        each.know("tf_legacy_loss")
+    whole.ignore(*ignore)
     unread = list(whole.unread())
     if not unread:
         return

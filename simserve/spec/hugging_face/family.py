@@ -1,12 +1,11 @@
 """What a family of models is: its names in a configuration, and how its keys become layers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from simserve.spec.hugging_face.keys import Keys
 from simserve.spec.layers.layer import LayerSpec
 from simserve.spec.layers.weights import Matrix
-from simserve.spec.model import TowerSpec
 
 
 class Modules(NamedTuple):
@@ -65,19 +64,38 @@ class Family(NamedTuple):
     harmless: tuple[str, ...] = ()
 
 
+class Tower(NamedTuple):
+    """What turns pictures or sound into tokens, beside a decoder, its projector included.
+
+    `section`: where its keys are, as a path; `parameters` counts its weights from its keys, those around them and the
+    decoder's hidden size; None, and so where there is no such function, is: not counted, which every result then says.
+    `why` says it, too. `optional`: the class has no such tower where the file has not its section.
+    """
+
+    name: str
+    section: tuple[str, ...]
+    parameters: Callable[[Keys, Keys, int], int | None] | None = None
+    why: str = ""
+    optional: bool = False
+
+
 class Wrapper(NamedTuple):
     """A multimodal model around a decoder. `text`: where the decoder's keys are, as a path of sections; `family`: its
-    family where its keys do not say (old files have them all at the top); `towers`: what is beside it; `tied`: what the
-    wrapper takes where it says nothing of tying, None where that is the decoder's to say.
+    family where its keys do not say (old files have them all at the top), or say one of `text_types`; `towers`: what is
+    beside it; `tied`: what the wrapper takes where neither it nor its decoder says anything of tying, None where that is
+    the decoder's to say.
     """
 
     name: str
     model_types: tuple[str, ...]
     architectures: tuple[str, ...]
-    towers: Callable[[Keys], list[TowerSpec]]
+    towers: tuple[Tower, ...]
     text: tuple[str, ...] = ("text_config",)
     family: str = ""
+    text_types: tuple[str, ...] = ()
     tied: bool | None = None
+    class_ties: bool = False
+    """Its class ties where the file says nothing, yet published checkpoints have a head: it is counted, and said."""
     harmless: tuple[str, ...] = ()
-    defaults: dict[str, Any] = {}  # noqa: RUF012
-    """What the wrapper's class states for its decoder beyond the defaults of its family."""
+    defaults: Mapping[str, Mapping[str, Any]] = {}
+    """What classes take for the decoder's keys that the file lacks, by the decoder's `model_type`."""

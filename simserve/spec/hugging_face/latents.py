@@ -18,25 +18,24 @@ def latent(keys: Keys, defaults: dict[str, int], *, q_lora_rank: int | None = No
         ScenarioError: `num_key_value_heads` or `qk_head_dim` that are not what the other keys make them.
     """
     heads = keys.count("num_attention_heads", default=defaults.get("num_attention_heads"))
-    sizes = {
-        name: keys.count(name, default=defaults.get(name))
-        for name in ("kv_lora_rank", "qk_nope_head_dim", "v_head_dim")
-    }
+    nope = keys.count("qk_nope_head_dim", default=defaults.get("qk_nope_head_dim"))
     rope = keys.whole("qk_rope_head_dim", default=defaults.get("qk_rope_head_dim"))
     keys.expect("num_key_value_heads", heads, why="differs from num_attention_heads, yet a latent serves all heads")
-    keys.expect("qk_head_dim", sizes["qk_nope_head_dim"] + rope, why="is not qk_nope_head_dim + qk_rope_head_dim")
+    keys.expect("qk_head_dim", nope + rope, why="is not qk_nope_head_dim + qk_rope_head_dim")
     return LatentAttention(
         num_heads=heads,
         q_lora_rank=keys.whole("q_lora_rank", default=q_lora_rank, null=0),
         qk_rope_head_dim=rope,
         bias=keys.flag("attention_bias", default=False),
-        **sizes,
+        kv_lora_rank=keys.count("kv_lora_rank", default=defaults.get("kv_lora_rank")),
+        qk_nope_head_dim=nope,
+        v_head_dim=keys.count("v_head_dim", default=defaults.get("v_head_dim")),
     )
 
 
 def routed(keys: Keys, defaults: dict[str, int], *spellings: str) -> Mixture:
-    """Routed and shared experts of the keys of DeepSeek-V3. `defaults`: the class's, by key; `spellings`: other names of
-    `n_routed_experts`.
+    """Routed and shared experts of the keys of DeepSeek-V3. `defaults`: the class's, by key; `spellings`: other names
+    of `n_routed_experts`.
     """
     gated_activation(keys)
     mixture = Mixture(

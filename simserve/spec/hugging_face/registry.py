@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from simserve.spec.errors import ScenarioError
 from simserve.spec.hugging_face.families import (
     afmoe,
+    bailing,
     cohere,
     deepseek_v4,
     exaone,
@@ -36,9 +37,11 @@ from simserve.spec.hugging_face.families import (
     sparse_latent,
     step3,
     without_gate,
+    zamba2,
 )
 from simserve.spec.hugging_face.family import Family, Wrapper
 from simserve.spec.hugging_face.refused import refuse
+from simserve.spec.hugging_face.wrappers import WRAPPERS
 from simserve.spec.strict import nearest
 
 Known = TypeVar("Known", Family, Wrapper)
@@ -75,8 +78,9 @@ FAMILIES: tuple[Family, ...] = (
     *without_gate.FAMILIES,
     *like_llama.FAMILIES,
     *fused.FAMILIES,
+    *zamba2.FAMILIES,
+    *bailing.FAMILIES,
 )
-WRAPPERS: tuple[Wrapper, ...] = (*qwen_hybrid.WRAPPERS, *kimi_linear.WRAPPERS, *minimax.WRAPPERS)
 
 FAMILY_NAMES = tuple(sorted(family.name for family in FAMILIES))
 

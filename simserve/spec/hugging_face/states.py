@@ -36,7 +36,7 @@ def mamba2(keys: Keys, width: int, *, norm: bool = True) -> Mamba2:
         raise keys.error("mamba_n_heads", f"{heads} does not divide the {width} channels of the Mamba layers")
     if heads % groups:
         raise keys.error("mamba_n_groups", f"{groups} does not divide mamba_n_heads {heads}")
-    dim = width // heads if keys.value("mamba_d_head") in {None, "auto"} else keys.count("mamba_d_head")
+    dim = width // heads if _is_open(keys, "mamba_d_head") else keys.count("mamba_d_head")
     if heads * dim != width:
         raise keys.error("mamba_d_head", f"{heads} heads of {dim} do not make the {width} channels of the Mamba layers")
     return Mamba2(
@@ -53,9 +53,15 @@ def mamba2(keys: Keys, width: int, *, norm: bool = True) -> Mamba2:
 
 def time_step_rank(keys: Keys, name: str, hidden: int) -> int:
     """Rank of the projection to the time step; "auto" or absent is a sixteenth of the hidden size."""
-    if keys.value(name) in {None, "auto"}:
+    if _is_open(keys, name):
         return -(-hidden // _RANK)
     return keys.count(name)
+
+
+def _is_open(keys: Keys, name: str) -> bool:
+    """Whether a key leaves its value to the class: "auto" or absent."""
+    value = keys.value(name)
+    return value is None or (isinstance(value, str) and value == "auto")
 
 
 def expanded(keys: Keys, hidden: int, name: str = "expand") -> int:
@@ -96,4 +102,4 @@ STATE_SPACE = (
     ),
     *("time_step_init_scheme", "residual_in_fp32", "rescale_prenorm_residual", "num_logits_to_keep"),
 )
-"""Keys that change nothing: how kernels cut the sequence, how weights began; the expansion where channels are stated."""
+"""Keys that change nothing: how kernels cut the sequence, how weights began; the expansion beside stated channels."""

@@ -142,6 +142,8 @@ class LatentAttention(SequenceBlock):
     """Bias on the projections to the latents and on the output."""
     output_gate: bool = False
     """The output is multiplied by a gate of its own width (Kimi K3)."""
+    head_gate: bool = False
+    """The output is multiplied by a number a head (Ling 3)."""
     indexer: Indexer | None = None
     shares_index: bool = False
     """Sparse with the tokens that an earlier layer's indexer chose (GLM-5.2)."""
@@ -196,6 +198,8 @@ class LatentAttention(SequenceBlock):
         yield linear("expand", "kv_b_proj", self.kv_lora_rank, expanded, parts=heads)
         if self.output_gate:
             yield linear("output_gate_proj", "g_proj", hidden_size, heads * self.v_head_dim, parts=heads)
+        if self.head_gate:
+            yield linear("head_gate", "g_proj", hidden_size, heads, parts=heads)
         yield linear("out", "o_proj", heads * self.v_head_dim, hidden_size, parts=heads)
         if self.indexer is not None:
             width = self.indexer.num_heads * self.indexer.head_dim

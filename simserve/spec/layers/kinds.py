@@ -16,6 +16,7 @@ _NAMES = {
     "mamba1": "Mamba layers",
     "mamba2": "Mamba-2 layers",
     "parallel": "layers of attention beside Mamba-2",
+    "shared_transformer": "shared transformer layers beside Mamba-2",
     "short_conv": "short convolution layers",
     "gated_linear_recurrence": "gated linear recurrence layers",
 }

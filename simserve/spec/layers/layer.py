@@ -10,6 +10,7 @@ from simserve.spec.layers.block import Block
 from simserve.spec.layers.linear_attention import GatedDeltaNet, KimiDelta, Lightning
 from simserve.spec.layers.mlp import DenseMlp, Mixture
 from simserve.spec.layers.parallel import ParallelAttention
+from simserve.spec.layers.shared import SharedTransformer
 from simserve.spec.layers.sparse import CompressedAttention
 from simserve.spec.layers.state_space import GatedLinearRecurrence, Mamba1, Mamba2, ShortConv
 from simserve.spec.layers.weights import Matrix
@@ -28,6 +29,7 @@ Attention = (
     | ShortConv
     | GatedLinearRecurrence
     | ParallelAttention
+    | SharedTransformer
 )
 Mlp = DenseMlp | Mixture
 

@@ -9,8 +9,8 @@ from simserve.spec.quantities import PositiveCount
 
 
 class GatedDeltaNet(SequenceBlock):
-    """Gated DeltaNet (Yang et al., 2024, arXiv 2412.06464) as in Qwen3-Next and Qwen3.5: queries, keys and values pass a
-    short convolution, value heads share the keys of a group.
+    """Gated DeltaNet (Yang et al., 2024, arXiv 2412.06464) as in Qwen3-Next and Qwen3.5: queries, keys and values pass
+    a short convolution, value heads share the keys of a group.
     """
 
     type: Literal["gated_delta_net"] = "gated_delta_net"
@@ -55,8 +55,8 @@ class GatedDeltaNet(SequenceBlock):
         return self.conv_dim * self.conv_kernel + 2 * self.num_v_heads + self.v_head_dim
 
     def state_bytes(self, activation_dtype: str) -> int:
-        """Inputs that the convolution looks back on, and a matrix of key by value for each head (vLLM 0.33, mamba_utils.py,
-        gated_delta_net_state_shape).
+        """Inputs that the convolution looks back on, and a matrix of key by value for each head (vLLM 0.33,
+        mamba_utils.py, gated_delta_net_state_shape).
         """
         matrix = self.num_v_heads * self.k_head_dim * self.v_head_dim
         return state_bytes(activation_dtype, ((self.conv_kernel - 1) * self.conv_dim, None), (matrix, self.state_dtype))
@@ -71,6 +71,8 @@ class KimiDelta(SequenceBlock):
     conv_kernel: PositiveCount
     full_rank_gate: bool = False
     """The output gate is one matrix (Kimi K3); else a projection down to `head_dim` and one up."""
+    full_rank_decay: bool = False
+    """The decay is projected by one matrix (Ling 3); else by one down and one up, too."""
     in_proj: WeightFormat | None = None
     decay: WeightFormat | None = None
     gate: WeightFormat | None = None
@@ -96,8 +98,11 @@ class KimiDelta(SequenceBlock):
         else:
             yield linear("gate", "g_a_proj", hidden_size, dim, parts=1)
             yield linear("gate", "g_b_proj", dim, width, parts=heads)
-        yield linear("in_proj", "f_a_proj", hidden_size, dim, parts=1)
-        yield linear("decay", "f_b_proj", dim, width, parts=heads)
+        if self.full_rank_decay:
+            yield linear("in_proj", "f_proj", hidden_size, width, parts=heads)
+        else:
+            yield linear("in_proj", "f_a_proj", hidden_size, dim, parts=1)
+            yield linear("decay", "f_b_proj", dim, width, parts=heads)
         yield linear("in_proj", "b_proj", hidden_size, heads, parts=heads)
         yield linear("out", "o_proj", width, hidden_size, parts=heads)
 
@@ -106,16 +111,16 @@ class KimiDelta(SequenceBlock):
         return 3 * self.width * self.conv_kernel + self.width + self.num_heads + self.head_dim
 
     def state_bytes(self, activation_dtype: str) -> int:
-        """Inputs that the convolutions look back on, and a square matrix in fp32 for each head (vLLM 0.33, mamba_utils.py,
-        kda_state_shape and kda_state_dtype).
+        """Inputs that the convolutions look back on, and a square matrix in fp32 for each head (vLLM 0.33,
+        mamba_utils.py, kda_state_shape and kda_state_dtype).
         """
         conv = 3 * (self.conv_kernel - 1) * self.width
         return state_bytes(activation_dtype, (conv, None), (self.width * self.head_dim, "fp32"))
 
 
 class Lightning(SequenceBlock):
-    """Lightning attention (Qin et al., 2024, arXiv 2405.17381) as in MiniMax-Text-01 and Ring-linear: the decay of a head
-    is a constant.
+    """Lightning attention (Qin et al., 2024, arXiv 2405.17381) as in MiniMax-Text-01 and Ring-linear: the decay of a
+    head is a constant.
     """
 
     type: Literal["lightning"] = "lightning"
@@ -126,8 +131,6 @@ class Lightning(SequenceBlock):
     output_bias: bool = False
     qk_norm: bool = False
     """Norms of queries and keys, of each head alike."""
-    group_norm: PositiveCount | None = None
-    """Elements of the norm of the output, where it is not that of all heads."""
     state_dtype: StateDtype | None = None
     qkv: WeightFormat | None = None
     gate: WeightFormat | None = None
@@ -153,7 +156,7 @@ class Lightning(SequenceBlock):
     def vectors(self, hidden_size: int) -> int:
         """Biases, norms of queries, keys and output."""
         bias = (self.width + 2 * self.num_kv_heads * self.head_dim) * self.qkv_bias + hidden_size * self.output_bias
-        return bias + 2 * self.head_dim * self.qk_norm + (self.group_norm or self.width)
+        return bias + 2 * self.head_dim * self.qk_norm + self.width
 
     def state_bytes(self, activation_dtype: str) -> int:
         """A square matrix for each head (vLLM 0.33, mamba_utils.py, linear_attention_state_shape)."""

@@ -22,9 +22,9 @@ _FP32 = 4
 
 
 class CompressedAttention(SequenceBlock):
-    """Attention of DeepSeek-V4 (2026): keys and values are one latent a token. A layer reads a window of them, and where
-    it has a `ratio`, one compressed latent for so many tokens: all of them, or those that its indexer chooses. The
-    layout in memory is the model's own (fp8_ds_mla of vLLM 0.33, models/deepseek_v4), whatever the KV dtype.
+    """Attention of DeepSeek-V4 (2026): keys and values are one latent a token. A layer reads a window of them, and
+    where it has a `ratio`, one compressed latent for so many tokens: all, or those that its indexer chooses. The layout
+    in memory is the model's own (fp8_ds_mla of vLLM 0.33, models/deepseek_v4), whatever the KV dtype.
     """
 
     type: Literal["compressed"] = "compressed"

@@ -172,8 +172,8 @@ class GatedLinearRecurrence(SequenceBlock):
         return self.width * (self.conv_kernel + 1) + 2 * self.width + 3 * self.width + hidden_size
 
     def state_bytes(self, activation_dtype: str) -> int:
-        """Inputs that the convolution looks back on, and a number in fp32 for each channel (transformers 5.24; vLLM 0.33
-        does not serve it).
+        """Inputs that the convolution looks back on, and a number in fp32 for each channel (transformers 5.24; vLLM
+        0.33 does not serve it).
         """
         conv = (self.conv_kernel - 1) * self.width
         return state_bytes(activation_dtype, (conv, None), (self.width, "fp32"))

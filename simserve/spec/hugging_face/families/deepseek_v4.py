@@ -5,9 +5,9 @@ Keys and defaults: transformers 5.24, deepseek_v4; what is cached: vLLM 0.33, mo
 `model_type: deepseek_ref` are of the same architecture.
 """
 
+from simserve.spec.hugging_face.families.sparse_latent import indexer
 from simserve.spec.hugging_face.family import Decoder, Family, Modules
 from simserve.spec.hugging_face.keys import Keys
-from simserve.spec.hugging_face.families.sparse_latent import indexer
 from simserve.spec.hugging_face.latents import routed
 from simserve.spec.hugging_face.parts import decoder, num_layers
 from simserve.spec.layers.layer import LayerSpec

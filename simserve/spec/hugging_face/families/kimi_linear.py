@@ -3,15 +3,13 @@
 Keys and defaults: transformers 5.24, kimi_linear; what K3 has beyond that: vLLM 0.33, models/kimi_k3.
 """
 
-from simserve.spec.hugging_face.family import Decoder, Family, Modules, Wrapper
+from simserve.spec.hugging_face.family import Decoder, Family, Modules
 from simserve.spec.hugging_face.keys import Keys
 from simserve.spec.hugging_face.latents import dense_layers, latent
 from simserve.spec.hugging_face.parts import GATED, check_top_k, decoder, num_layers
-from simserve.spec.hugging_face.towers.moonvit import moonvit
 from simserve.spec.layers.layer import Attention, LayerSpec
 from simserve.spec.layers.linear_attention import KimiDelta
 from simserve.spec.layers.mlp import DenseMlp, Mixture
-from simserve.spec.model import TowerSpec
 
 _LATENT = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
 
@@ -62,10 +60,10 @@ def _kimi_linear(keys: Keys) -> Decoder:
     keys.expect("hidden_act", *GATED, "situ", why="is not an activation that this family is known to have a gate with")
     mlp, mixture = DenseMlp(width=keys.count("intermediate_size", default=9216)), _mixture(keys)
     is_dense = dense_layers(keys, layers, 1)
-    residual = keys.whole("attn_res_block_size", default=0, null=0) > 0
+    residual = keys.whole("attn_res_block_size", default=0, null=0)
     # Where blocks read the sums of earlier ones, each has a norm and a score over them (attention residuals of K3).
     rows = [
-        LayerSpec(attention=each, mlp=mlp if first else mixture, extra_parameters=4 * hidden * residual)
+        LayerSpec(attention=each, mlp=mlp if first else mixture, extra_parameters=4 * hidden * (residual > 0))
         for each, first in zip(_attentions(keys, layers), is_dense, strict=True)
     ]
     keys.flag("mla_use_nope", default=False)
@@ -74,6 +72,7 @@ def _kimi_linear(keys: Keys) -> Decoder:
     return found._replace(
         drafting_layers=keys.whole("num_nextn_predict_layers", default=0, null=0),
         extra_parameters={"residual of attention at the end": 2 * hidden} if residual else {},
+        left_out=(f"the residuals of attention over blocks of {residual} layers",) if residual else (),
     )
 
 
@@ -94,21 +93,3 @@ _HARMLESS = (
 """`head_dim`: the class puts that of the positions in its place; the rest: how scores and activations are computed."""
 
 FAMILIES = (Family("kimi_linear", ("kimi_linear",), ("KimiLinearForCausalLM",), _kimi_linear, _HARMLESS),)
-
-
-def _tower(whole: Keys) -> list[TowerSpec]:
-    text = whole.section("text_config")
-    return moonvit(whole, "Kimi K3 vision tower", 0 if text is None else text.count("hidden_size", default=2304))
-
-
-WRAPPERS = (
-    Wrapper(
-        "kimi_k3",
-        ("kimi_k3",),
-        ("KimiK3ForConditionalGeneration",),
-        _tower,
-        family="kimi_linear",
-        tied=False,
-        harmless=("image_placeholder",),
-    ),
-)

@@ -4,15 +4,13 @@ Keys and defaults: transformers 5.24, minimax and minimax_m3_vl; those of M1: vL
 index cache of M3: vLLM 0.33, models/minimax_m3.
 """
 
-from simserve.spec.hugging_face.family import Decoder, Family, Modules, Wrapper
+from simserve.spec.hugging_face.family import Decoder, Family, Modules
 from simserve.spec.hugging_face.keys import Keys
 from simserve.spec.hugging_face.parts import FULL, GATED, check_top_k, decoder, gated_activation, grouped, num_layers
-from simserve.spec.hugging_face.towers.clip import clip_with_merger
 from simserve.spec.layers.attention import Indexer
-from simserve.spec.layers.layer import LayerSpec
+from simserve.spec.layers.layer import LayerSpec, Mlp
 from simserve.spec.layers.linear_attention import Lightning
 from simserve.spec.layers.mlp import DenseMlp, Mixture
-from simserve.spec.model import TowerSpec
 
 _LINEAR, _SPARSE = "linear_attention", "minimax_m3_sparse"
 _EXPERTS = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
@@ -113,15 +111,14 @@ def _minimax_m3(keys: Keys) -> Decoder:
         "num_shared_experts": keys.whole("n_shared_experts", default=1, null=0),
         "shared_width": keys.count("shared_intermediate_size", default=3072),
     }
-    mlps = {
+    mlps: dict[bool, Mlp] = {
         True: mixture.model_copy(update=shared),
         False: DenseMlp(width=keys.count("dense_intermediate_size", default=12288)),
     }
     rows = [LayerSpec(attention=attentions[each], mlp=mlps[moe]) for each, moe in zip(sparse, is_moe, strict=True)]
     found = decoder(keys, rows, tied=False, max_positions=524288, modules=_MODULES)
-    drafting = keys.whole("num_mtp_modules", default=0, null=0)
-    keys.whole("num_nextn_predict_layers", default=0, null=0)
-    return found._replace(drafting_layers=drafting)
+    drafting = keys.whole("num_nextn_predict_layers", default=0, null=0)
+    return found._replace(drafting_layers=keys.whole("num_mtp_modules", default=drafting, null=0))
 
 
 _ALPHAS = tuple(
@@ -135,8 +132,9 @@ _OLD_ALPHAS = tuple(
 _TEXT = (*_ALPHAS, *_OLD_ALPHAS, "block_size", "shared_moe_mode")
 """Factors of residuals, tokens in a chunk of a kernel; the mode of shared experts, of which there are none."""
 _M3 = ("swiglu_alpha", "use_gemma_norm", "use_routing_bias")
-"""A factor of the activation, what a norm adds to its weights; a bias of the router's choice, which classes do not count
-as a parameter."""
+"""A factor of the activation, what a norm adds to its weights; a bias of the router's choice, which classes do not
+count as a parameter.
+"""
 
 FAMILIES = (
     Family(
@@ -149,27 +147,5 @@ FAMILIES = (
         ("MiniMaxM3ForCausalLM", "MiniMaxM3SparseForCausalLM"),
         _minimax_m3,
         _M3,
-    ),
-)
-
-
-def _tower(whole: Keys) -> list[TowerSpec]:
-    text = whole.section("text_config")
-    hidden = 6144 if text is None else text.count("hidden_size", default=6144)
-    return clip_with_merger(whole, "MiniMax-M3 vision tower", hidden)
-
-
-WRAPPERS = (
-    Wrapper(
-        "minimax_m3_vl",
-        ("minimax_m3_vl",),
-        ("MiniMaxM3SparseForConditionalGeneration",),
-        _tower,
-        family="minimax_m3",
-        tied=False,
-        harmless=(
-            *("image_grid_pinpoints", "image_seq_length", "num_reward_heads", "process_image_mode"),
-            *("projector_hidden_act", "vision_feature_layer", "vision_feature_select_strategy"),
-        ),
     ),
 )

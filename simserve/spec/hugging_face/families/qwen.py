@@ -73,7 +73,8 @@ def _is_dense(keys: Keys) -> list[bool]:
 def _with_experts(keys: Keys, attentions: Sequence[GroupedAttention], mixture: Mixture) -> Decoder:
     is_dense = _is_dense(keys)
     gated_activation(keys)
-    mlp = dense(keys) if any(is_dense) else keys.know("intermediate_size")
+    mlp = dense(keys) if any(is_dense) else None
+    keys.know("intermediate_size")
     rows = mixed_layers(attentions, lambda layer: is_dense[layer], mlp, mixture)
     return decoder(keys, rows, tied=False, max_positions=_LENGTH)
 

@@ -4,14 +4,12 @@ Keys and defaults: transformers 5.24, qwen3_next, qwen3_5 and qwen3_5_moe; forma
 """
 
 from collections.abc import Sequence
-from functools import partial
 
-from simserve.spec.hugging_face.family import Decoder, Family, Modules, Wrapper
+from simserve.spec.hugging_face.family import Decoder, Family, Modules
 from simserve.spec.hugging_face.keys import Keys
 from simserve.spec.hugging_face.latents import pattern
 from simserve.spec.hugging_face.parts import FULL, check_top_k, decoder, dense, gated_activation, grouped, num_layers
 from simserve.spec.hugging_face.states import state_dtype
-from simserve.spec.hugging_face.towers.qwen import merged_vision
 from simserve.spec.layers.layer import Attention, LayerSpec
 from simserve.spec.layers.linear_attention import GatedDeltaNet
 from simserve.spec.layers.mlp import Mixture
@@ -122,15 +120,4 @@ FAMILIES = (
     Family("qwen3_next", ("qwen3_next",), ("Qwen3NextForCausalLM",), _next, _HARMLESS),
     Family("qwen3_5", ("qwen3_5_text",), ("Qwen3_5ForCausalLM",), _dense, _HARMLESS),
     Family("qwen3_5_moe", ("qwen3_5_moe_text",), ("Qwen3_5MoeForCausalLM",), _moe, _HARMLESS),
-)
-
-
-def _wrapper(name: str, architecture: str) -> Wrapper:
-    tower = partial(merged_vision, names="Qwen3.5 vision tower")
-    return Wrapper(name, (name,), (architecture,), tower, family=name, tied=False)
-
-
-WRAPPERS = (
-    _wrapper("qwen3_5", "Qwen3_5ForConditionalGeneration"),
-    _wrapper("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"),
 )

@@ -7,7 +7,7 @@ from simserve.spec.hugging_face.family import Decoder, Family, Modules
 from simserve.spec.hugging_face.keys import Keys
 from simserve.spec.hugging_face.parts import GATED, decoder, grouped
 from simserve.spec.hugging_face.states import positions
-from simserve.spec.layers.layer import LayerSpec
+from simserve.spec.layers.layer import Attention, LayerSpec
 from simserve.spec.layers.mlp import DenseMlp
 from simserve.spec.layers.state_space import GatedLinearRecurrence
 
@@ -32,10 +32,10 @@ def _recurrent_gemma(keys: Keys) -> Decoder:
     if not turn:
         raise keys.error("block_types", "expected recurrent and attention in a list, got an empty one")
     both = keys.count("intermediate_size", default=3 * 2560)
-    if both == 1:
-        raise keys.error("intermediate_size", "expected gate and up together, at least 2, got 1")
+    if both % 2:
+        raise keys.error("intermediate_size", f"expected gate and up together, an even number, got {both}")
     mlp = DenseMlp(width=both // 2, bias=True)
-    kinds = {_RECURRENT: recurrence, _ATTENTION: attention.model_copy(update={"window": window})}
+    kinds: dict[str, Attention] = {_RECURRENT: recurrence, _ATTENTION: attention.model_copy(update={"window": window})}
     rows = [LayerSpec(attention=kinds[turn[layer % len(turn)]], mlp=mlp) for layer in range(layers)]
     longest, warnings = positions(keys)
     found = decoder(keys, rows, tied=True, max_positions=longest, modules=_MODULES)

@@ -65,6 +65,16 @@ def compressed_tensors(keys: Keys, text: Keys) -> FormatRules:
     )
 
 
+def experts_alone(keys: Keys, text: Keys) -> FormatRules:
+    """The same, where vLLM reads the section as that of MXFP4 experts and leaves all other modules as they are.
+
+    Raises:
+        ScenarioError: as above.
+    """
+    rules = compressed_tensors(keys, text)
+    return rules._replace(format_of=lambda one: rules.format_of(one) if one.is_expert else None)
+
+
 def _class_of(one: Module) -> str:
     return _HEAD if one.is_head else _EXPERTS if one.is_expert else _LINEAR
 

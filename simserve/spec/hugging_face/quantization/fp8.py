@@ -51,6 +51,7 @@ def _check_activations(keys: Keys) -> None:
     scheme = keys.choice("activation_scheme", ("dynamic", "static"), default="dynamic")
     if scheme == "static" and "weight_block_size" in keys:
         raise refused(keys, "activation_scheme", "static with weight_block_size: vLLM 0.33 takes blocks with dynamic")
+    keys.expect("dequantize", False, why="turns weights back into 16 bit, which vLLM does not")
     keys.expect("fmt", "e4m3", "float8_e4m3fn", "float8_e4m3", why="is no FP8 that vLLM serves; e4m3 is")
     # It says whether a kernel rounds scales to powers of two. They stay float32, but for DeepSeek V4.
     keys.expect("scale_fmt", "ue8m0", "float32", "float", why="is not known")

@@ -19,7 +19,17 @@ _OF_THE_MAKER = (
     *("model_file_base_name", "checkpoint_format", "is_marlin_format", "use_exllama", "use_cuda_fp16", "quantizer"),
     *("max_input_length", "exllama_config", "disable_exllama", "tokenizer", "dataset", "batch_size", "pad_token_id"),
     *("module_name_preceding_first_block", "cache_block_outputs", "model_seqlen", "pack_dtype", "mse", "format"),
-    *("autoround_version", "act_group_aware", "hyb_act", "block_name_to_quantize"),
+    *(
+        "method",
+        "pack_impl",
+        "offload_to_disk",
+        "failsafe",
+        "act_order",
+        "autoround_version",
+        "act_group_aware",
+        "hyb_act",
+        "block_name_to_quantize",
+    ),
 )
 """Keys of how the weights were found and laid out, which change no size."""
 
@@ -45,10 +55,11 @@ def gptq(keys: Keys, text: Keys) -> FormatRules:
     head = keys.flag("lm_head", default=False)
 
     def format_of(module: Module) -> WeightFormat | None:
-        left_out = parts and not any(part in name for part in parts for name in module.names)
+        names = (*module.names, *module.group)
+        left_out = parts and not module.is_expert and not any(part in name for part in parts for name in names)
         if left_out or (module.is_head and not head):
             return None
-        hit = next((rule for rule in rules if any(rule.expression.match(name) for name in module.names)), None)
+        hit = next((rule for rule in rules if any(rule.expression.match(name) for name in names)), None)
         return usual if hit is None else hit.format
 
     return FormatRules(format_of)
@@ -89,7 +100,9 @@ def _rules(keys: Keys) -> list[_Rule]:
 
 
 def _parts(keys: Keys) -> list[str]:
-    """Texts of which a quantised module has one in its name; none are all. The file may have lists in the list."""
+    """Texts of which a quantised module has one in its name; none are all, and routed experts always are. The file may
+    have lists in the list.
+    """
     found: list[str] = []
     for item in keys.items("modules_in_block_to_quantize") or ():
         found += item if isinstance(item, list) else [item]

@@ -62,15 +62,23 @@ def of_compressed_tensors(keys: Keys, text: Keys) -> KvCache:
     return KvCache("fp8")
 
 
+def classes(whole: Keys, text: Keys) -> list[str]:
+    """Names of the model's classes, and of its type."""
+    names = whole.raw().get("architectures")
+    return [str(name) for name in (*(names if isinstance(names, list) else ()), text.raw().get("model_type"))]
+
+
+_FP8_ON_BLACKWELL = ("GlmMoeDsaForCausalLM", "glm_moe_dsa", "Glm5NextForCausalLM", "Glm5NextForConditionalGeneration")
+
+
 def of_the_class(whole: Keys, text: Keys, asked: KvCache) -> KvCache:
     """What the class of the model makes of it (models/config.py): DeepSeek V4 always has an fp8 layout of its own,
     GLM-5 takes fp8 on one kind of GPU where nobody asks for another.
     """
-    names = whole.raw().get("architectures")
-    classes = (*(names if isinstance(names, list) else ()), text.raw().get("model_type"))
-    if any(str(name).lower().startswith(("deepseekv4", "deepseek_v4")) for name in classes):
+    names = classes(whole, text)
+    if any(name.lower().startswith(("deepseekv4", "deepseek_v4")) for name in names):
         return KvCache("fp8")
-    if asked.dtype is None and any(name in {"GlmMoeDsaForCausalLM", "glm_moe_dsa"} for name in classes):
+    if asked.dtype is None and any(name in _FP8_ON_BLACKWELL for name in names):
         said = "vLLM 0.33 keeps its KV cache in fp8 on Blackwell (SM 10.x), and in the activations' format elsewhere"
         return KvCache(None, (f"{said}: state `kv_dtype: fp8` for such a GPU",))
     return KvCache(asked.dtype)

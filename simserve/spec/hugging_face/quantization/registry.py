@@ -12,6 +12,7 @@ from simserve.spec.hugging_face.quantization.modelopt import modelopt, mxfp8_of_
 from simserve.spec.hugging_face.quantization.mxfp4 import mxfp4
 from simserve.spec.hugging_face.quantization.quark import quark
 from simserve.spec.hugging_face.quantization.rules import FormatRules, refused
+from simserve.spec.hugging_face.quantization.torchao import torchao
 from simserve.spec.strict import nearest
 
 Method = Callable[[Keys, Keys], FormatRules]
@@ -37,6 +38,7 @@ METHODS: dict[str, Method] = {
     "mxfp4": mxfp4,
     "mxfp8": mxfp8_of_minimax,
     "quark": quark,
+    "torchao": torchao,
 }
 """By `quant_method`, as vLLM 0.33 knows it."""
 
@@ -47,7 +49,7 @@ _WITHOUT_METHOD = (
     *("aqlm", "auto_round", "bitblas", "bitnet", "bitsandbytes", "deepspeedfp", "eetq", "fouroversix", "gguf", "higgs"),
     *("hqq", "intel/auto-round", "marlin", "nvfp4", "quanto", "quip", "sinq", "spqr", "squeezellm", "tpu_int8", "vptq"),
 )
-_WITHOUT_MODEL = ("experts_int8", "fp_quant", "humming", "moe_wna16", "online", "torchao")
+_WITHOUT_MODEL = ("experts_int8", "fp_quant", "humming", "moe_wna16", "online")
 
 REFUSED = {**dict.fromkeys(_WITHOUT_METHOD, _NO_METHOD), **dict.fromkeys(_WITHOUT_MODEL, _NOT_MODELLED)}
 """Methods that are known and not read, and why."""

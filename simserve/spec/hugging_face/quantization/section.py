@@ -7,13 +7,26 @@ from collections.abc import Mapping
 
 from simserve.spec.errors import ScenarioError
 from simserve.spec.hugging_face.keys import Keys
-from simserve.spec.hugging_face.quantization.kv_cache import KvCache, of_compressed_tensors, of_modelopt, of_the_class
+from simserve.spec.hugging_face.quantization.compressed_tensors import experts_alone
+from simserve.spec.hugging_face.quantization.kv_cache import (
+    KvCache,
+    classes,
+    of_compressed_tensors,
+    of_modelopt,
+    of_the_class,
+)
 from simserve.spec.hugging_face.quantization.registry import method_named
 from simserve.spec.hugging_face.quantization.rules import PLAIN, FormatRules, refused
 from simserve.spec.quantities import shown
 
 _BESIDE = "hf_quant_config.json"
+_NAME, _OLD = "quantization_config", "compression_config"
+"""Where a configuration says it; the second is what compressed-tensors once called it."""
 _MODELOPT = "modelopt"
+_KIMI_K3, _MXFP4 = "KimiK3ForConditionalGeneration", "mxfp4-pack-quantized"
+"""A class that has such experts read by another method (models/config.py)."""
+_NVFP4_GROUP = 16
+"""Weights that share a scale in NVFP4, where a section leaves it out."""
 _NESTED = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "MIXED_PRECISION")
 """Algorithms that vLLM takes from a section inside `quantization`."""
 
@@ -28,34 +41,43 @@ def format_rules(whole: Keys, text: Keys, beside: object = None, *, replaced: bo
     if beside is not None and not isinstance(beside, Mapping):
         raise ScenarioError(f"model {whole.model}: {_BESIDE}: expected a mapping, got {shown(beside)}")
     other = None if beside is None else Keys(beside, whole.model, _BESIDE)
-    keys = whole.section("quantization_config")
-    read = keys or other or _of_old(whole) or text.section("quantization_config") or _of_old(text)
-    rules = PLAIN if read is None else (_replaced if replaced else _rules)(read, text, other)
-    if keys is not None and other is not None:
-        rules = rules._replace(warnings=(*rules.warnings, *_passed_over(keys, other, rules)))
-    if read is other and other is not None and not replaced:
+    found = [whole.section(_NAME), other, whole.section(_OLD), text.section(_NAME), text.section(_OLD)]
+    read, *others = dict.fromkeys(each for each in found if each is not None) or [None]
+    if read is None:
+        rules = PLAIN
+    elif replaced:
+        rules = _kv_cache_alone(read, text)
+    else:
+        rules = _rules(read, whole, text, other)
+    if other is not None and read is other and not replaced:
         _refuse_unread(other)
+    passed_over = [said for each in others if each is not None for said in _passed_over(each, read, rules)]
     cache = of_the_class(whole, text, KvCache(rules.kv_dtype))
-    return rules._replace(kv_dtype=cache.dtype, warnings=(*rules.warnings, *cache.warnings))
+    return rules._replace(kv_dtype=cache.dtype, warnings=(*rules.warnings, *passed_over, *cache.warnings))
 
 
-def _of_old(keys: Keys) -> Keys | None:
-    """The name that compressed-tensors once gave its section."""
-    return keys.section("compression_config")
-
-
-def _rules(keys: Keys, text: Keys, other: Keys | None) -> FormatRules:
+def _rules(keys: Keys, whole: Keys, text: Keys, other: Keys | None) -> FormatRules:
     name = _method(keys)
     if not name:
-        return _unquantised(keys)
+        return _unnamed(keys, text)
     if name.startswith(_MODELOPT) and other is not None and _lacks_its_layers(keys):
-        keys.know(*keys.raw())
-        keys = other
+        return _with_layers_of(other, keys, text)
+    if name == "compressed-tensors" and keys.raw().get("format") == _MXFP4 and _KIMI_K3 in classes(whole, text):
+        return experts_alone(keys, text)
     return method_named(keys, name)(keys, text)
 
 
+def _with_layers_of(other: Keys, keys: Keys, text: Keys) -> FormatRules:
+    """Formats that the file beside names by module, where config.json does not; the KV cache is config.json's."""
+    keys.know(*keys.raw())
+    rules = method_named(other, _MODELOPT)(other, text)
+    _refuse_unread(other)
+    cache = of_modelopt(keys, keys)
+    return rules._replace(kv_dtype=cache.dtype, warnings=cache.warnings)
+
+
 def _method(keys: Keys) -> str:
-    """Name of the method; empty where vLLM finds none and takes the model as it is."""
+    """Name of the method; empty where vLLM finds none."""
     name = keys.text("quant_method", default="").lower().replace("compressed_tensors", "compressed-tensors")
     inner = keys.section("quantization")
     if inner is None or not _is_of_modelopt(keys, inner):
@@ -79,25 +101,33 @@ def _lacks_its_layers(keys: Keys) -> bool:
     return mixed and "quantized_layers" not in keys
 
 
-def _unquantised(keys: Keys) -> FormatRules:
-    keys.know(*keys.raw())
+def _unnamed(keys: Keys, text: Keys) -> FormatRules:
+    """Formats of a section that names no method. vLLM passes it over, yet the weights of the checkpoint are what it
+    says: they are counted so, and that is said. The KV cache is as vLLM has it.
+    """
+    raw = keys.raw()
+    nested = raw.get("quantization")
+    said = nested if isinstance(nested, Mapping) else raw
+    algorithm, cache = said.get("quant_algo"), said.get("kv_cache_quant_algo")
+    keys.know(*raw)
     for inner in keys.opened():
         inner.know(*inner.raw())
-    nested = keys.raw().get("quantization")
-    algorithm = (nested if isinstance(nested, dict) else keys.raw()).get("quant_algo")
-    if not keys.raw():
+    if not algorithm:
         return PLAIN
-    asked = f", though it says {shown(algorithm)}" if algorithm else ""
-    said = (
-        f"{keys.path} names no quant_method{' and no producer' if 'producer' not in keys else ''}: vLLM 0.33 takes the "
-        f"model as unquantised{asked}, and so it is counted; state `weight_dtype` to count it otherwise"
+    as_usual = {"quant_algo": algorithm, "group_size": said.get("group_size", _NVFP4_GROUP)}
+    as_usual["exclude_modules"] = said.get("exclude_modules", ["lm_head"])
+    rules = method_named(keys, _MODELOPT)(Keys(as_usual, keys.model, keys.path), text)
+    producer = "" if "producer" in raw else " and no producer"
+    also = f", and its KV cache, for which it asks {shown(cache)}, in the activations' format" if cache else ""
+    warning = (
+        f"{keys.path} says {shown(algorithm)} but names no quant_method{producer}: the weights are counted in that "
+        f"format; vLLM 0.33 passes the section over and takes them as unquantised{also}"
     )
-    return PLAIN._replace(warnings=(said,))
+    return rules._replace(kv_dtype=None, warnings=(*rules.warnings, warning))
 
 
-def _replaced(keys: Keys, text: Keys, other: Keys | None) -> FormatRules:
-    """Nothing but the KV cache, from a section whose weights the user states otherwise."""
-    del other
+def _kv_cache_alone(keys: Keys, text: Keys) -> FormatRules:
+    """What a section says of the KV cache, where the user states the weights."""
     keys.know(*keys.raw())
     try:
         name = _method(keys)
@@ -114,17 +144,20 @@ def _replaced(keys: Keys, text: Keys, other: Keys | None) -> FormatRules:
     return PLAIN._replace(kv_dtype=cache.dtype, warnings=cache.warnings)
 
 
-def _passed_over(keys: Keys, other: Keys, rules: FormatRules) -> list[str]:
-    """What the file beside says that vLLM does not read, since config.json has a section of its own."""
-    inner = other.raw().get("quantization")
-    raw = inner if isinstance(inner, dict) else other.raw()
-    asked, algorithm = raw.get("kv_cache_quant_algo"), raw.get("quant_algo")
-    unread = f"{_BESIDE} beside config.json, which vLLM 0.33 does not read where that has a quantization_config"
+def _passed_over(keys: Keys, read: Keys | None, rules: FormatRules) -> list[str]:
+    """What another section or file says that vLLM does not read, since it reads the one before it."""
+    keys.know(*keys.raw())
+    inner = keys.raw().get("quantization")
+    raw = inner if isinstance(inner, Mapping) else keys.raw()
+    cache, own = raw.get("kv_cache_quant_algo"), {} if read is None else read.raw()
+    where = f"{keys.path}, which vLLM 0.33 does not read beside {read.path if read else 'another'}"
     found = []
-    if str(asked).upper() == "FP8" and rules.kv_dtype is None:
-        found.append(f"an fp8 KV cache is asked for only by {unread}: it keeps the activations' format")
-    if algorithm and "quant_algo" in keys and str(keys.raw()["quant_algo"]).upper() != str(algorithm).upper():
-        found.append(f"quant_algo {shown(algorithm)} stands in {unread}: it is passed over")
+    if str(cache).upper() == "FP8" and rules.kv_dtype is None:
+        found.append(f"an fp8 KV cache is asked for only by {where}: it keeps the activations' format")
+    for key in ("quant_method", "quant_algo"):
+        said, others = str(own.get(key) or "").upper(), str(raw.get(key) or "").upper()
+        if others and said != others and (said or (key == "quant_algo" and not own.get("quant_method"))):
+            found.append(f"{key} {shown(raw[key])} stands in {where}: it is passed over")
     return found
 
 
