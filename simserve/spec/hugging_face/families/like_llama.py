@@ -1,5 +1,5 @@
-"""Decoders that are Llama but for biases, norms, sizes of heads or a window: Phi 3 and 4, SmolLM 3, Ministral, Seed-OSS,
-Granite, GLM 4, InternLM 2, Baichuan, StableLM.
+"""Decoders that are Llama but for biases, norms, sizes of heads or a window: Phi 3 and 4, SmolLM 3, Ministral,
+Seed-OSS, Granite, GLM 4, InternLM 2, Baichuan, StableLM.
 
 Keys and defaults: transformers 5.24, phi3, smollm3, ministral, ministral3, seed_oss, granite, glm, glm4 and stablelm;
 InternLM 2 and Baichuan: vLLM 0.33, models/internlm2.py, and the configurations that their files name.
