@@ -62,8 +62,6 @@ FAMILIES: tuple[Family, ...] = (
     *mamba_hybrid.FAMILIES,
     *lfm2.FAMILIES,
     *recurrent_gemma.FAMILIES,
-    *zamba2.FAMILIES,
-    *bailing.FAMILIES,
     *gemma4.FAMILIES,
     *gpt_oss.FAMILIES,
     *llama4.FAMILIES,
@@ -80,6 +78,8 @@ FAMILIES: tuple[Family, ...] = (
     *without_gate.FAMILIES,
     *like_llama.FAMILIES,
     *fused.FAMILIES,
+    *zamba2.FAMILIES,
+    *bailing.FAMILIES,
 )
 
 FAMILY_NAMES = tuple(sorted(family.name for family in FAMILIES))

@@ -16,7 +16,7 @@ from simserve.spec.hugging_face.parts import (
 )
 from simserve.spec.hugging_face.windows import is_window, windowed
 from simserve.spec.layers.attention import GroupedAttention
-from simserve.spec.layers.layer import LayerSpec
+from simserve.spec.layers.layer import LayerSpec, Mlp
 from simserve.spec.layers.mlp import Mixture
 
 
@@ -44,7 +44,7 @@ def _afmoe(keys: Keys) -> Decoder:
     layers, first = num_layers(keys), keys.whole("num_dense_layers", default=1)
     marks = is_window(keys, layers, 4, "global_attn_every_n_layers")
     rows = windowed(keys, _attention(keys, None, "head"), marks, 1024)
-    mlps = {True: dense(keys), False: _mixture(keys)}
+    mlps: dict[bool, Mlp] = {True: dense(keys), False: _mixture(keys)}
     found = [LayerSpec(attention=each, mlp=mlps[layer < first], norms=4) for layer, each in enumerate(rows)]
     return decoder(keys, found, tied=False, max_positions=16384)
 

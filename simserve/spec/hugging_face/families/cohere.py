@@ -1,5 +1,5 @@
-"""Command of Cohere: attention and MLP side by side behind one norm; of Command A on, three layers with a window, then a
-full one.
+"""Command of Cohere: attention and MLP side by side behind one norm; from Command A on, three layers with a window,
+then a full one.
 
 Keys and defaults: transformers 5.24, cohere and cohere2.
 """

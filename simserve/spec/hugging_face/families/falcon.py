@@ -1,5 +1,5 @@
-"""Falcon and BLOOM: an MLP of four times the hidden size without a gate, tied embeddings; Falcon with one head of keys and
-values and both blocks side by side, or as new files have it, with groups of them.
+"""Falcon and BLOOM: an MLP of four times the hidden size without a gate, tied embeddings; Falcon with one head of keys
+and values and both blocks side by side, or as new files have it, with groups of heads.
 
 Keys and defaults: transformers 5.24, falcon and bloom.
 """

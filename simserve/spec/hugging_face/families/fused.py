@@ -1,7 +1,7 @@
 """Decoders with names of their own for fused projections: Qwen 1 and ChatGLM 2 to GLM 4.
 
-Keys and defaults: the classes that their files name (configuration_qwen.py; configuration_chatglm.py, of which vLLM 0.33
-has a copy, transformers_utils/configs/chatglm.py).
+Keys and defaults: the classes that their files name (configuration_qwen.py; configuration_chatglm.py, of which vLLM
+0.33 has a copy, transformers_utils/configs/chatglm.py).
 """
 
 from simserve.spec.hugging_face.family import Decoder, Family, Modules
@@ -90,7 +90,9 @@ _QWEN_HARMLESS = (
     *("attn_dropout_prob", "emb_dropout_prob", "bf16", "fp16", "fp32", "onnx_safe", "scale_attn_weights"),
     *("softmax_in_fp32", "use_cache_kernel", "use_dynamic_ntk", "use_logn_attn"),
 )
-"""Training; number formats of the class itself, which servers do not read; kernels; how positions turn queries and keys."""
+"""Training; number formats of the class itself, which servers do not read; kernels; how positions turn queries and
+keys.
+"""
 _CHATGLM_HARMLESS = (
     *("apply_query_key_layer_scaling", "apply_residual_connection_post_layernorm", "attention_softmax_in_fp32"),
     *("bias_dropout_fusion", "fp32_residual_connection", "interleaved_qkv", "original_rope", "prefix_projection"),

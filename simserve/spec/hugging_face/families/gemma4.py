@@ -33,11 +33,15 @@ def _attentions(keys: Keys, kinds: list[str], shared: int) -> list[GroupedAttent
     keys.expect("use_bidirectional_attention", "vision", why="is attention to later tokens, too, which is not modelled")
     one_projection = keys.flag("attention_k_eq_v", default=False)
     kv_heads = keys.count("num_global_key_value_heads", default=base.num_kv_heads, null=base.num_kv_heads)
-    if one_projection and base.num_heads % kv_heads:
+    if kv_heads != base.num_kv_heads and not one_projection:
+        raise keys.error(
+            "num_global_key_value_heads", "is read beside attention_k_eq_v: true only; correct one of them"
+        )
+    if base.num_heads % kv_heads:
         raise keys.error("num_global_key_value_heads", f"{kv_heads} does not divide num_attention_heads")
     full = {
         "head_dim": keys.count("global_head_dim", default=512),
-        "num_kv_heads": kv_heads if one_projection else base.num_kv_heads,
+        "num_kv_heads": kv_heads,
         "keys_are_values": one_projection,
     }
     by_kind = {
@@ -50,9 +54,8 @@ def _attentions(keys: Keys, kinds: list[str], shared: int) -> list[GroupedAttent
 def _mlp(keys: Keys, width: int) -> Mlp:
     """The dense MLP, with experts beside it where the file has them."""
     if not keys.flag("enable_moe_block", default=False):
-        keys.expect("num_experts", why="are experts, yet enable_moe_block is not true; correct one of them")
-        keys.expect("top_k_experts", why="are experts, yet enable_moe_block is not true; correct one of them")
-        keys.know("moe_intermediate_size", "expert_intermediate_size")
+        for name in ("num_experts", "top_k_experts", "moe_intermediate_size", "expert_intermediate_size"):
+            keys.expect(name, why="is of experts, yet enable_moe_block is not true; correct one of them")
         return DenseMlp(width=width)
     experts = keys.count("num_experts")
     mixture = Mixture(

@@ -1,5 +1,5 @@
-"""Decoders with an embedding for each position: GPT-2, GPT-BigCode (StarCoder 1), OPT. Norms and projections have biases,
-MLPs no gate.
+"""Decoders with an embedding for each position: GPT-2, GPT-BigCode (StarCoder 1), OPT. Norms and projections have
+biases, MLPs no gate.
 
 Keys and defaults: transformers 5.24, gpt2, gpt_bigcode and opt.
 """
@@ -30,7 +30,7 @@ def _decoder(keys: Keys, hidden: int, rows: list[LayerSpec], positions: int, mod
     )
 
 
-def _layer(hidden: int, heads: int, kv_heads: int, head_dim: int, width: int, *, bias: bool = True) -> LayerSpec:
+def _layer(heads: int, kv_heads: int, head_dim: int, width: int, *, bias: bool = True) -> LayerSpec:
     attention = GroupedAttention(
         num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim, qkv_bias=bias, output_bias=bias
     )
@@ -47,7 +47,7 @@ def _gpt(keys: Keys, *, one_kv_head: bool) -> Decoder:
     kv_heads = 1 if one_kv_head else heads
     keys.expect("num_key_value_heads", kv_heads, why=f"is not what multi_query makes it, {kv_heads}")
     width = keys.count("n_inner", default=4 * hidden, null=4 * hidden)
-    layer = _layer(hidden, heads, kv_heads, _head_dim(keys, hidden, heads), width)
+    layer = _layer(heads, kv_heads, _head_dim(keys, hidden, heads), width)
     return _decoder(keys, hidden, [layer] * layers, positions, _MODULES)
 
 
@@ -69,7 +69,7 @@ def _opt(keys: Keys) -> Decoder:
     bias = keys.flag("enable_bias", default=True)
     positions = keys.count("max_position_embeddings", default=2048)
     width = keys.count("ffn_dim", default=3072)
-    layer = _layer(hidden, heads, heads, _head_dim(keys, hidden, heads), width, bias=bias)
+    layer = _layer(heads, heads, _head_dim(keys, hidden, heads), width, bias=bias)
     rows = [layer] * keys.count("num_hidden_layers", default=12)
     found = _decoder(keys, hidden, rows, positions, _OPT_MODULES)
     return found._replace(learned_positions=positions + 2)

@@ -1,5 +1,5 @@
-"""Decoders that are Llama but for biases, norms, sizes of heads or a window: Phi 3 and 4, SmolLM 3, Ministral, Seed-OSS,
-Granite, GLM 4, InternLM 2, Baichuan, StableLM.
+"""Decoders that are Llama but for biases, norms, sizes of heads or a window: Phi 3 and 4, SmolLM 3, Ministral,
+Seed-OSS, Granite, GLM 4, InternLM 2, Baichuan, StableLM.
 
 Keys and defaults: transformers 5.24, phi3, smollm3, ministral, ministral3, seed_oss, granite, glm, glm4 and stablelm;
 InternLM 2 and Baichuan: vLLM 0.33, models/internlm2.py, and the configurations that their files name.
@@ -58,6 +58,7 @@ def _smollm3(keys: Keys) -> Decoder:
 
 
 def _ministral3(keys: Keys) -> Decoder:
+    _no_bias(keys, "attention_bias")
     keys.words("layer_types", known=(FULL,))
     window = keys.whole("sliding_window", default=0, null=0)
     attention = grouped(keys, kv_heads=8, head_dim=128)
@@ -65,6 +66,7 @@ def _ministral3(keys: Keys) -> Decoder:
 
 
 def _ministral(keys: Keys) -> Decoder:
+    _no_bias(keys, "attention_bias")
     layers = num_layers(keys)
     kinds = keys.words("layer_types", known=(FULL, SLIDING), length=layers)
     marks = [True] * layers if kinds is None else [kind == SLIDING for kind in kinds]
@@ -102,6 +104,9 @@ def _glm4(keys: Keys) -> Decoder:
 
 def _stablelm(keys: Keys) -> Decoder:
     """Norms have biases; with blocks side by side there is one for both."""
+    _no_bias(keys, "attention_bias")
+    hidden, heads = keys.count("hidden_size"), keys.count("num_attention_heads")
+    keys.expect("head_dim", hidden // heads, why=f"is not what the class does: {hidden} over {heads} heads")
     norm = "all" if keys.flag("qk_layernorm", default=False) else "none"
     attention = grouped(keys, kv_heads=32, qkv_bias=keys.flag("use_qkv_bias", default=False), qk_norm=norm)
     norms = 2 if keys.flag("use_parallel_residual", default=False) else 4
