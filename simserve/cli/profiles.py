@@ -60,7 +60,7 @@ def _as_comment(text: str) -> str:
 
 
 def _list(names: list[str], json: bool) -> None:
-    from simserve.spec.catalogue import find_gpu
+    from simserve.spec.gpus import find_gpu
 
     gpus = [find_gpu(name) for name in names]
     if json:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from simserve.spec import resources
-from simserve.spec.catalogue import is_path
+from simserve.spec.resources import is_path
 from simserve.spec.document import Document
 
 
