@@ -343,7 +343,7 @@ def test_a_machine_with_links_of_its_own_is_taken_with_them() -> None:
         for source in ("casys-kaist/LLMServingSim", "somebody else")
     )
     assert here.interconnect.all_reduce[2].bus_bandwidth == 16e9
-    assert here.interconnect.all_reduce[4] == elsewhere.interconnect.all_reduce[4]
+    assert here.interconnect.all_reduce.keys() == {2}, "four were measured over other links"
     assert elsewhere.interconnect == find_gpu("rtx-pro-6000-96gb").interconnect
     assert modelled_all_reduce(here) > 2 * modelled_all_reduce(elsewhere)
 

@@ -86,7 +86,8 @@ class Device:
     l2_bandwidth: float = math.inf
     num_sms: int = 192
     widening_mfu: float = 1.0
-    """Most that a GEMM reaches of the peak whose weights are widened first."""
+    """Most that a GEMM reaches of the peak whose weights are widened first, from `widened_from` rows on."""
+    widened_from: int = 0
     cold: bool = False
     """Decode attention finds no KV in L2, as in a model: all other layers pass between two reads of it."""
     tables: Tables | None = None
@@ -121,6 +122,7 @@ class Device:
             l2_bandwidth=gpu.l2_bandwidth or math.inf,
             num_sms=gpu.num_sms,
             widening_mfu=_WIDENING_MFU.get(gpu.architecture, 1.0),
+            widened_from=0 if gpu.efficiency.measured_at is None else _WIDENED_FROM,
             cold=cold,
             tables=tables,
         )
@@ -131,7 +133,7 @@ class Device:
         """
         share = self.gemm_mfu[weights, compute](rows)
         if bytes_per_element(weights) < bytes_per_element(compute):
-            share = np.where(rows < _WIDENED_FROM, share, np.minimum(share, self.widening_mfu))
+            share = np.where(rows < self.widened_from, share, np.minimum(share, self.widening_mfu))
         return share
 
     def beyond_l2(self, moved: FloatArray) -> FloatArray:

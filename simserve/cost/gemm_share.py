@@ -6,8 +6,8 @@ rows of bf16 weights reach 11 % of an L40S, bound by its 864 GB/s. What holds el
 
     time = roof / share,  roof = max(bytes / bandwidth, 2 m / peak) of one weight,  ridge = bytes peak / (2 bandwidth)
 
-so that the share of the peak is that of the measured card times max(1, its ridge / m) / max(1, own ridge / m). Tables of
-times are read for other rates in the same way (`simserve.cost.tables.Rates.roof`).
+so that the share of the peak is that of the measured card times max(1, its ridge / m) / max(1, own ridge / m). Tables
+of times are read for other rates in the same way (`simserve.cost.tables.Rates.roof`).
 """
 
 from math import isclose
@@ -25,8 +25,10 @@ def gemm_share(gpu: GpuSpec, weights: str, compute: str, measured: str) -> LogLo
     """
     at = gpu.efficiency.measured_at
     points = gpu.efficiency.gemm_mfu[measured]
+    if at is None:
+        return mfu_curve(points)
     own = _ridge(weights, gpu.peak_flops[compute], gpu.hbm_bandwidth)
-    if at is not None and measured in at.peak_flops:
+    if measured in at.peak_flops:
         theirs = _ridge(measured, at.peak_flops[measured], at.hbm_bandwidth)
     else:
         theirs = _ridge(compute, gpu.peak_flops[compute], gpu.hbm_bandwidth)

@@ -62,8 +62,8 @@ _RULES = (
 
 
 def consistent(base: GpuSpec, changed: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields `changed`, which are those of `base` under `changes`, without what was measured and the changes contradict;
-    as they are where that is no GPU.
+    """Fields `changed`, which are those of `base` under `changes`, without measurements that the changes contradict; as
+    they are where that is no GPU.
 
     What the changes state themselves stays, were it the same number.
     """
