@@ -34,7 +34,15 @@ def gemm_share(gpu: GpuSpec, weights: str, compute: str, measured: str) -> LogLo
         theirs = _ridge(compute, gpu.peak_flops[compute], gpu.hbm_bandwidth)
     if isclose(own, theirs):
         return mfu_curve(points)
-    return mfu_curve({m: min(1.0, share * max(1.0, theirs / m) / max(1.0, own / m)) for m, share in points.items()})
+    return mfu_curve({m: _read_elsewhere(share, theirs / m, own / m) for m, share in points.items()})
+
+
+def _read_elsewhere(share: float, theirs: float, own: float) -> float:
+    """A share of the peak with another ridge, ridges over rows. What exceeds the roof was not bound by reading, but
+    stated of the arithmetic alone (1 at one row on `ideal-3tb`), and holds as it is.
+    """
+    of_roof = share * max(1.0, theirs)
+    return share if of_roof > 1.0 else of_roof / max(1.0, own)
 
 
 def _ridge(weights: str, peak: float, bandwidth: float) -> float:

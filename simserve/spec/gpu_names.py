@@ -16,8 +16,8 @@ FILE = "names.yaml"
 
 
 def profile_named(name: str) -> str:
-    """Profile of the catalogue that a name means: its own; what its driver says (`NVIDIA H20`); or words that are all among
-    those of one profile and of no other, however written (`h100-sxm`, `H100 SXM`, `h100sxm`).
+    """Profile of the catalogue that a name means: its own; what its driver says (`NVIDIA H20`); or words that are all
+    among those of one profile and of no other, however written (`h100-sxm`, `H100 SXM`, `h100sxm`).
 
     Raises:
         ScenarioError: several fit, none does, or the device is not a GPU that simserve models.

@@ -1,5 +1,6 @@
 """Quantities of a GPU that are of the size of a GPU: who forgets a unit, or writes a wrong one, is asked for it."""
 
+import math
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -10,7 +11,7 @@ from simserve.spec.quantities import BytesPerSecond, FlopsPerSecond, PositiveByt
 
 def likely(value: float, typical: float) -> float:
     """The number with the prefix that brings it nearest to `typical`: 3.35 and 3350 of bytes per second are 3.35e12."""
-    return min((value * 1000.0**power for power in range(-8, 9)), key=lambda each: max(each / typical, typical / each))
+    return value * 1000.0 ** round(math.log(typical / value, 1000))
 
 
 def _of(noun: str, unit: str, bounds: tuple[float, float], typical: float) -> AfterValidator:

@@ -27,12 +27,15 @@ _IN_TABLES = (
 
 
 class _Rule(NamedTuple):
-    """Numbers of `section` (the profile itself where it is empty) under `keys`, which hold for what `what` names."""
+    """Numbers of `section` (the profile itself where it is empty) under `keys`, whole or by their `entries`, which hold
+    for what `what` names.
+    """
 
     section: str
     keys: tuple[str, ...]
     of: Callable[[GpuSpec], object]
     what: str
+    entries: bool = False
 
 
 def _links(gpu: GpuSpec) -> object:
@@ -54,8 +57,8 @@ def _device(gpu: GpuSpec) -> object:
 
 
 _RULES = (
-    _Rule("interconnect", ("all_reduce", "one_shot"), _links, "kind and bandwidth of the interconnect"),
-    _Rule("", ("expert_kernels",), _rates, "bandwidth and peaks"),
+    _Rule("interconnect", ("all_reduce", "one_shot"), _links, "kind and bandwidth of the interconnect", entries=True),
+    _Rule("", ("expert_kernels",), _rates, "bandwidth and peaks", entries=True),
     _Rule("", ("tables",), _kernels, "architecture, multiprocessors and efficiencies"),
     _Rule("", ("calibrated",), _device, "rates, efficiencies, launches and host"),
 )
@@ -78,7 +81,10 @@ def consistent(base: GpuSpec, changed: dict[str, Any], changes: Mapping[str, Any
         if rule.of(base) == rule.of(gpu):
             continue
         before, after = (each[rule.section] if rule.section else each for each in (old, fields))
-        kept = {key: _not_inherited(before[key], after[key], is_stated=key in changes) for key in rule.keys}
+        if rule.entries:
+            kept = {key: _not_inherited(before[key], after[key]) for key in rule.keys}
+        else:
+            kept = {key: None if after[key] == before[key] and key not in changes else after[key] for key in rule.keys}
         if gone := [key for key in rule.keys if kept[key] != after[key]]:
             fields = {**fields, rule.section: {**after, **kept}} if rule.section else {**fields, **kept}
             said |= dict(_source(rule, gone, base, changes))
@@ -93,11 +99,9 @@ def _without_reductions(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "interconnect": {**links, "all_reduce": {}, "one_shot": {}}}
 
 
-def _not_inherited(before: Any, after: Any, *, is_stated: bool) -> Any:
-    """What remains of a number, or of a table by its entries, without those of the base."""
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        return {key: item for key, item in after.items() if item != before.get(key)}
-    return after if is_stated or after != before else None
+def _not_inherited(before: Mapping[Any, Any], after: Any) -> Any:
+    """What remains of a mapping without the entries of the base; null as it is."""
+    return {key: item for key, item in after.items() if item != before.get(key)} if after else after
 
 
 def _source(rule: _Rule, gone: list[str], base: GpuSpec, changes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
