@@ -86,8 +86,7 @@ class Device:
     l2_bandwidth: float = math.inf
     num_sms: int = 192
     widening_mfu: float = 1.0
-    """Most that a GEMM reaches of the peak whose weights are widened first, from `widened_from` rows on."""
-    widened_from: int = 0
+    """Most that a GEMM over many rows reaches of the peak whose weights are widened first."""
     cold: bool = False
     """Decode attention finds no KV in L2, as in a model: all other layers pass between two reads of it."""
     tables: Tables | None = None
@@ -122,7 +121,6 @@ class Device:
             l2_bandwidth=gpu.l2_bandwidth or math.inf,
             num_sms=gpu.num_sms,
             widening_mfu=_WIDENING_MFU.get(gpu.architecture, 1.0),
-            widened_from=0 if gpu.efficiency.measured_at is None else _WIDENED_FROM,
             cold=cold,
             tables=tables,
         )
@@ -133,7 +131,7 @@ class Device:
         """
         share = self.gemm_mfu[weights, compute](rows)
         if bytes_per_element(weights) < bytes_per_element(compute):
-            share = np.where(rows < self.widened_from, share, np.minimum(share, self.widening_mfu))
+            share = np.where(rows < _WIDENED_FROM, share, np.minimum(share, self.widening_mfu))
         return share
 
     def beyond_l2(self, moved: FloatArray) -> FloatArray:

@@ -25,10 +25,8 @@ def gemm_share(gpu: GpuSpec, weights: str, compute: str, measured: str) -> LogLo
     """
     at = gpu.efficiency.measured_at
     points = gpu.efficiency.gemm_mfu[measured]
-    if at is None:
-        return mfu_curve(points)
     own = _ridge(weights, gpu.peak_flops[compute], gpu.hbm_bandwidth)
-    if measured in at.peak_flops:
+    if at is not None and measured in at.peak_flops:
         theirs = _ridge(measured, at.peak_flops[measured], at.hbm_bandwidth)
     else:
         theirs = _ridge(compute, gpu.peak_flops[compute], gpu.hbm_bandwidth)
