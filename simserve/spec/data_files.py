@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from simserve.spec import resources
-from simserve.spec.catalogue import is_path
 from simserve.spec.document import Document
+from simserve.spec.resources import is_path
 
 
 def with_absolute_files(document: Document, folder: Path) -> Document:
