@@ -1,0 +1,72 @@
+"""What looks odd in a trace, in sentences: it is replayed all the same, and a person is told."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_ENOUGH: Final = 10
+"""Requests from which on a pattern says something."""
+_SLOW, _FAST: Final = 60.0, 1e4
+"""Seconds between requests, and requests per second, beyond which a unit is doubted."""
+_LONG: Final = 2_000_000
+"""Tokens that no model takes."""
+
+
+def suspicions(
+    arrival: FloatArray, input_len: IntArray, output_len: IntArray, session: NDArray[np.str_]
+) -> Iterator[str]:
+    """Sentences on times (seconds, nan where there is none), lengths (tokens) and sessions of requests in order."""
+    times = arrival[np.isfinite(arrival)]
+    if len(times) >= _ENOUGH:
+        yield from _of_times(times)
+        repeats = len(times) - len(np.unique(np.stack((times, *_where_timed(arrival, input_len, output_len))), axis=1).T)
+        if repeats:
+            yield f"{repeats:,} requests are exact repeats of another, in time and both lengths."
+    if len(input_len) >= _ENOUGH:
+        yield from _of_lengths(input_len, output_len)
+        yield from _of_sessions(session)
+
+
+def _where_timed(arrival: FloatArray, *columns: IntArray) -> list[FloatArray]:
+    return [column[np.isfinite(arrival)].astype(np.float64) for column in columns]
+
+
+def _of_times(times: FloatArray) -> Iterator[str]:
+    gaps = np.diff(times)
+    span = float(times[-1] - times[0])
+    mean = span / len(gaps)
+    if span == 0:
+        yield "All requests arrive at the same time."
+        return
+    whole = bool(np.all(times == np.floor(times)))
+    if mean > _SLOW or (whole and mean > 1 and np.median(gaps) >= 20):
+        yield (
+            f"A request every {mean:.3g} s on the mean: if the times are milliseconds, state"
+            " workload.trace.time_unit: ms."
+        )
+    elif 1 / mean > _FAST:
+        yield f"{1 / mean:.3g} requests/s on the mean: if the times are seconds, state workload.trace.time_unit: s."
+    longest = int(gaps.argmax())
+    if gaps[longest] > 0.2 * span and gaps[longest] > 50 * mean:
+        yield f"No request comes for {gaps[longest]:.3g} s of {span:.3g}: several recordings in one?"
+
+
+def _of_lengths(input_len: IntArray, output_len: IntArray) -> Iterator[str]:
+    for name, lengths in (("prompts", input_len), ("answers", output_len)):
+        if len(np.unique(lengths)) == 1 and lengths[0] > 1:
+            yield f"All {name} have {lengths[0]:,} tokens."
+        if lengths.max() > _LONG:
+            yield f"One of the {name} has {lengths.max():,} tokens; are these characters or bytes?"
+    if np.all(output_len == 1):
+        yield "All answers have one token: there is no TPOT."
+
+
+def _of_sessions(session: NDArray[np.str_]) -> Iterator[str]:
+    names, counts = np.unique(session[session != ""], return_counts=True)
+    if len(names) and counts.max() > 0.5 * len(session):
+        yield f"One session, {str(names[counts.argmax()])[:40]!r}, sends {counts.max() / len(session):.0%} of all requests."
