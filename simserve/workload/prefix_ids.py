@@ -7,6 +7,7 @@ what is not known to be shared is not shared.
 """
 
 from collections.abc import Hashable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -96,7 +97,7 @@ def ideal_hits(prefix: PrefixIds) -> IntArray:
     starts, ends = prefix.start.tolist(), prefix.ends.tolist()
     filled: dict[int, int] = {}
     hits = np.zeros(len(prefix), dtype=np.int64)
-    for row, (begin, end) in enumerate(zip(starts, starts[1:], strict=False)):
+    for row, (begin, end) in enumerate(pairwise(starts)):
         hit = 0
         for place in range(begin, end):
             seen = min(filled.get(nodes[place], 0), ends[place])
@@ -114,7 +115,7 @@ def _nodes(prefix: PrefixIds) -> IntArray:
     known: dict[tuple[int, int], int] = {}
     ids, starts = prefix.ids.tolist(), prefix.start.tolist()
     nodes = []
-    for begin, end in zip(starts, starts[1:], strict=False):
+    for begin, end in pairwise(starts):
         node = -1
         for name in ids[begin:end]:
             node = known.setdefault((node, name), len(known))

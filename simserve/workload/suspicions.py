@@ -11,7 +11,8 @@ IntArray = NDArray[np.int64]
 
 _ENOUGH: Final = 10
 """Requests from which on a pattern says something."""
-_SLOW, _FAST: Final = 60.0, 1e4
+_SLOW: Final = 60.0
+_FAST: Final = 1e4
 """Seconds between requests, and requests per second, beyond which a unit is doubted."""
 _LONG: Final = 2_000_000
 """Tokens that no model takes."""
@@ -24,7 +25,9 @@ def suspicions(
     times = arrival[np.isfinite(arrival)]
     if len(times) >= _ENOUGH:
         yield from _of_times(times)
-        repeats = len(times) - len(np.unique(np.stack((times, *_where_timed(arrival, input_len, output_len))), axis=1).T)
+        repeats = len(times) - len(
+            np.unique(np.stack((times, *_where_timed(arrival, input_len, output_len))), axis=1).T
+        )
         if repeats:
             yield f"{repeats:,} requests are exact repeats of another, in time and both lengths."
     if len(input_len) >= _ENOUGH:
@@ -51,9 +54,22 @@ def _of_times(times: FloatArray) -> Iterator[str]:
         )
     elif 1 / mean > _FAST:
         yield f"{1 / mean:.3g} requests/s on the mean: if the times are seconds, state workload.trace.time_unit: s."
+    if step := grid_of(times):
+        yield f"Times stand on a grid of {step:g} s, several requests on each point: their gaps say little of bursts."
     longest = int(gaps.argmax())
     if gaps[longest] > 0.2 * span and gaps[longest] > 50 * mean:
         yield f"No request comes for {gaps[longest]:.3g} s of {span:.3g}: several recordings in one?"
+
+
+def grid_of(times: FloatArray) -> float | None:
+    """Step in seconds of a grid on which most times of a trace coincide; None where there is no such grid."""
+    points = np.unique(times)
+    if len(points) < _ENOUGH or len(points) * 2 > len(times):
+        return None
+    steps = np.diff(points)
+    step = float(np.median(steps))
+    on_grid = np.abs(steps / step - np.rint(steps / step)) < 1e-3
+    return step if np.mean(on_grid) > 0.9 else None
 
 
 def _of_lengths(input_len: IntArray, output_len: IntArray) -> Iterator[str]:
@@ -69,4 +85,5 @@ def _of_lengths(input_len: IntArray, output_len: IntArray) -> Iterator[str]:
 def _of_sessions(session: NDArray[np.str_]) -> Iterator[str]:
     names, counts = np.unique(session[session != ""], return_counts=True)
     if len(names) and counts.max() > 0.5 * len(session):
-        yield f"One session, {str(names[counts.argmax()])[:40]!r}, sends {counts.max() / len(session):.0%} of all requests."
+        name, share = str(names[counts.argmax()])[:40], counts.max() / len(session)
+        yield f"One session, {name!r}, sends {share:.0%} of all requests."

@@ -128,9 +128,7 @@ def _wants_times(table: Table, path: Path, needs_arrival: bool | None) -> bool:
     if needs_arrival and not has_times:
         beside = table.arrivals or "{process: poisson, rate: 8}"
         told = "the benchmark's own" if table.arrivals else "for example"
-        raise ScenarioError(
-            f"{path}: has no arrival times: state workload.arrivals beside the trace, {told} {beside}"
-        )
+        raise ScenarioError(f"{path}: has no arrival times: state workload.arrivals beside the trace, {told} {beside}")
     return has_times if needs_arrival is None else needs_arrival
 
 
@@ -196,6 +194,8 @@ def _columns(table: Table, template: int) -> Columns:
         columns[name] = np.array(["" if word is None else _word(word) for word in words], dtype=np.str_)
     heads = [False] * count if table.heads is None else [ids is not None for ids in table.heads.ids]
     columns["has head"] = np.array(heads, dtype=np.bool_)
+    stops = [None] * count if table.heads is None else table.heads.ends
+    columns["head end"] = np.array([max(each) if each else 0 for each in stops], dtype=np.int64)
     return columns
 
 
@@ -227,6 +227,7 @@ def _faults(columns: Columns, table: Table, needs_arrival: bool) -> list[_Fault]
         _Fault(given["max_tokens"] & too_few, "max_tokens", "is not a whole number of at least output_len"),
         _Fault(given["priority"] & ~_whole(columns["priority"], -LONGEST), "priority", "is not a whole number"),
         _Fault(given["think"] & no_pause, "think", "is not a time in seconds >= 0"),
+        _Fault(columns["head end"] > columns["input_len"], counted, "is less than the tokens of its prefix"),
         _Fault(shrinks, counted, "is less than the prompt and answer of the session's previous turn"),
     ]
     if needs_arrival:
@@ -237,7 +238,7 @@ def _faults(columns: Columns, table: Table, needs_arrival: bool) -> list[_Fault]
 
 
 def _arrival_faults(columns: Columns, earliest: float, waits: BoolArray, parents: IntArray) -> list[_Fault]:
-    """Faults of times. Rows may stand in any order, but the turns of a session, whose order says what is in a prompt."""
+    """Faults of times. Rows may stand in any order, but not the turns of a session, which say what is in a prompt."""
     arrival = columns["arrival"]
     missing = ~columns["arrival given"] & ~waits
     no_time = columns["arrival given"] & ~(np.isfinite(arrival) & (arrival >= earliest))

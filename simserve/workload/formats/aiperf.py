@@ -29,7 +29,9 @@ def read_aiperf(source: Source, options: Options) -> Table:
     records.sort(key=lambda each: finite(dig(each, "metadata", "request_start_ns")) or 0.0)
     inputs = [_metric(record, _NAMES[1]) for record in records]
     outputs = [first_of(_metric(record, _NAMES[2]), _metric(record, "output_token_count")) for record in records]
-    failures = [fault or _failure(record, output) for record, output, fault in zip(records, outputs, faults, strict=True)]
+    failures = [
+        fault or _failure(record, output) for record, output, fault in zip(records, outputs, faults, strict=True)
+    ]
     sessions, notes = growing_sessions(
         [str(first_of(dig(record, "metadata", "x_correlation_id"), "")) for record in records],
         [first_of(length, 0) for length in inputs],
@@ -62,5 +64,3 @@ def _failure(record: dict[str, Any], output: object) -> str:
     if dig(record, "metadata", "was_cancelled"):
         return "the request was cancelled"
     return "the request failed: no output" if not output else ""
-
-

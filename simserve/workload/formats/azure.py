@@ -26,9 +26,7 @@ def read_azure(source: Source, options: Options) -> Table:
     notes = []
     if images := [name for name in found.ignored if "image" in name.lower()]:
         notes.append(f"Images ({', '.join(images)}) are not simulated: only the tokens stated for each request are.")
-    return Table(
-        columns, found.numbers, found.broken, fields, own_clock=False, ignored=found.ignored, notes=notes
-    )
+    return Table(columns, found.numbers, found.broken, fields, own_clock=False, ignored=found.ignored, notes=notes)
 
 
 def seconds_of_dates(stamps: Column) -> NDArray[np.float64]:

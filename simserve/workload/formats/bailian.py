@@ -19,7 +19,7 @@ def read_bailian(source: Source, options: Options) -> Table:
     records, numbers, broken = read_records(source, options.rows)
     columns: dict[str, Column] = {ours: [record.get(name) for record in records] for name, ours in FIELDS.items()}
     fields = {ours: (name, columns[ours]) for name, ours in FIELDS.items()}
-    heads, notes = heads_of(source, records, broken, columns["input_len"], options.block_size, _BLOCK_SIZE)
+    heads, notes = heads_of(source, records, broken, columns["input_len"], stated=options.block_size, usual=_BLOCK_SIZE)
     columns["arrival"] = scaled(columns["arrival"], options.time_unit or "s")
     types = [str(record.get("type") or "") for record in records]
     if len({*types}) > 1:

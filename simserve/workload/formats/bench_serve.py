@@ -37,7 +37,7 @@ def _result(source: Source, number: int, found: Any) -> BenchmarkResult:
     for name, entries in lists.items():
         if not isinstance(entries, list):
             raise ScenarioError(
-                f"{place}: has no list `{name}`; only a benchmark with --save-detailed (SGLang: --output-details) has it"
+                f"{place}: has no list `{name}`; only a benchmark with --save-detailed (SGLang --output-details) has it"
             )
         if len(entries) != count:
             raise ScenarioError(f"{place}: {len(entries)} `{name}` for {count} `input_lens`; the file is not whole")

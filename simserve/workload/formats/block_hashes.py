@@ -14,12 +14,14 @@ from typing import Any, Final
 import numpy as np
 
 from simserve.spec.errors import ScenarioError
+from simserve.spec.workload import TimeUnit
 from simserve.workload.formats.columns import check_rows
 from simserve.workload.formats.source import Source
-from simserve.workload.formats.table import Column, Heads, Options, Table, TimeUnit, plural, scaled, to_floats
+from simserve.workload.formats.table import Column, Heads, Options, Table, plural, scaled, to_floats
 
 FIELDS: Final = {"timestamp": "arrival", "input_length": "input_len", "output_length": "output_len"}
 _KNOWN: Final = (*FIELDS, "hash_ids", "session_id", "delay")
+_UNITS: Final = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _TEXTS: Final = ("text_input", "messages", "payload")
 Lengths = Sequence[float]
 Ids = list[Sequence[Hashable] | None]
@@ -41,9 +43,13 @@ def _read(source: Source, options: Options, unit: TimeUnit, usual: int) -> Table
         if ours != "arrival" or any("timestamp" in record for record in records)
     }
     fields = {ours: (name, columns[ours]) for name, ours in FIELDS.items() if ours in columns}
-    heads, notes = heads_of(source, records, broken, columns["input_len"], options.block_size, usual)
+    heads, notes = heads_of(source, records, broken, columns["input_len"], stated=options.block_size, usual=usual)
     if "arrival" in columns:
         columns["arrival"] = scaled(columns["arrival"], options.time_unit or unit)
+        if options.time_unit is None:
+            notes.append(
+                f"Times are taken for {_UNITS[unit]}, which the file does not say; workload.trace.time_unit does."
+            )
     if any("session_id" in record for record in records):
         heads = _as_chats(records, columns, heads, notes)
         fields.pop("input_len")
@@ -82,6 +88,7 @@ def heads_of(
     records: Sequence[dict[str, Any]],
     broken: dict[int, str],
     inputs: Column,
+    *,
     stated: int | None,
     usual: int,
 ) -> tuple[Heads | None, list[str]]:
@@ -132,8 +139,8 @@ def _block_size(source: Source, ids: Ids, lengths: Lengths, usual: int) -> tuple
     size = max(shares, key=lambda each: shares[each])
     if shares[size] < 0.9:
         raise ScenarioError(
-            f"{source.path}: the first row with hash_ids has {counted[0][0]} of them for {counted[0][1]:g} tokens, which"
-            f" fits no usual size of block ({usual} here); state workload.trace.block_size"
+            f"{source.path}: the numbers of hash_ids fit no size of block, the usual {usual} least: the first row with ids"
+            f" has {counted[0][0]} for {counted[0][1]:g} tokens; state workload.trace.block_size"
         )
     return size, [f"The numbers of hash_ids fit blocks of {size} tokens, not the usual {usual}: {size} is taken."]
 

@@ -31,7 +31,9 @@ def _result(source: Source, number: int, benchmark: Any) -> BenchmarkResult:
         )
     rows = list(_requests(requests))
     strategy = first_of(
-        dig(benchmark, "config", "strategy"), dig(benchmark, "args", "strategy"), dig(benchmark, "scheduler", "strategy")
+        dig(benchmark, "config", "strategy"),
+        dig(benchmark, "args", "strategy"),
+        dig(benchmark, "scheduler", "strategy"),
     )
     rate = first_of(dig(strategy, "rate"), dig(strategy, "streams"), "")
     return BenchmarkResult(

@@ -1,4 +1,4 @@
-"""`per_request_lifecycle_metrics.json` of inference-perf (0.2 to 0.7): a list with one object per request, times in s."""
+"""`per_request_lifecycle_metrics.json` of inference-perf (0.2 to 0.7): a list, one object a request, times in s."""
 
 from typing import Any, Final
 

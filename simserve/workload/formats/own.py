@@ -5,7 +5,7 @@ end of the stretch of text that the id stands for.
 """
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Final
 
 from simserve.spec.errors import ScenarioError
@@ -25,12 +25,8 @@ def read_csv(source: Source, options: Options) -> Table:
     """Read a header line that names the columns, in any order, and a row per request."""
     if PREFIX in header_of(source):
         raise ScenarioError(f"{source.path}, line 1: a column {PREFIX!r} needs JSON lines: write the trace as .jsonl")
-    found = read_csv_columns(
-        source, options.rows, (INPUT_COLUMNS, ("output_len",)), OPTIONAL_COLUMNS, knows_all=True
-    )
+    found = read_csv_columns(source, options.rows, (INPUT_COLUMNS, ("output_len",)), OPTIONAL_COLUMNS, knows_all=True)
     return Table(found.columns, found.numbers, found.broken)
-
-
 
 
 def read_jsonl(source: Source, options: Options) -> Table:
@@ -111,6 +107,6 @@ def _fault_of_prefix(pairs: object) -> str:
     ends = [end for _, end in pairs]
     if not all(isinstance(end, int) and not isinstance(end, bool) and 0 < end < 1 << 31 for end in ends):
         return f"has a prefix that ends at no whole number of tokens: {str(pairs)[:60]}"
-    if any(end <= before for before, end in zip(ends, ends[1:], strict=False)):
+    if any(end <= before for before, end in pairwise(ends)):
         return f"has a prefix whose ends do not rise: {plural(len(ends), 'pair')}"
     return ""

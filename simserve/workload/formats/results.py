@@ -91,13 +91,16 @@ def _chosen(
         raise ScenarioError(f"{source.path}: holds no result of a benchmark")
     if wanted is not None:
         if wanted >= len(results):
-            raise ScenarioError(f"{source.path}: holds {plural(len(results), 'result')}, 0 to {len(results) - 1}, not {wanted}")
+            raise ScenarioError(
+                f"{source.path}: holds {plural(len(results), 'result')}, 0 to {len(results) - 1}, not {wanted}"
+            )
         return [results[wanted]], []
     if len(results) == 1:
         return results, []
     labels = ", ".join(f"{number}: {result.label or 'unnamed'}" for number, result in enumerate(results))
     return results, [
-        f"The file holds {len(results)} results ({labels[:400]}), taken one after the other; workload.trace.result takes one."
+        f"The file holds {len(results)} results ({labels[:400]}), taken one after the other;"
+        " workload.trace.result takes one."
     ]
 
 
@@ -109,7 +112,9 @@ def _one_after_another(results: Sequence[BenchmarkResult]) -> tuple[list[Any], A
     for result in results:
         assert result.starts is not None
         own = to_floats(result.starts)
-        kept = [time for time, word in zip(own.tolist(), result.failures, strict=True) if not word and np.isfinite(time)]
+        kept = [
+            time for time, word in zip(own.tolist(), result.failures, strict=True) if not word and np.isfinite(time)
+        ]
         first, last = (min(kept), max(kept)) if kept else (0.0, 0.0)
         times.append(own - first + begin)
         starts += result.starts

@@ -50,17 +50,17 @@ def read_servegen(source: Source, options: Options) -> Table:
         drawn = _times(window, rng)
         lines += [window.line] * len(drawn)
         times += drawn
-        for kind, column in (("input_tokens", inputs), ("output_tokens", outputs)):
-            column += lengths.draw(kind, window.start, len(drawn), rng)
+        inputs += lengths.draw("input_tokens", window.start, len(drawn), rng)
+        outputs += lengths.draw("output_tokens", window.start, len(drawn), rng)
         check_rows(len(lines), trace)
         if stop is not None and len(lines) >= stop:
             break
-    notes = [f"Requests are drawn from the client's distributions with seed {options.seed}; gaps and lengths are not recorded."]
+    notes = [f"Requests are drawn with seed {options.seed} from the client's distributions: none of them was recorded."]
     if lengths.borrowed:
         notes.append(f"{plural(lengths.borrowed, 'length')} drawn from the nearest window that has any.")
-    columns = {"arrival": times, "input_len": inputs, "output_len": outputs}
+    rows = options.rows
     return Table(
-        {name: column[options.rows] for name, column in columns.items()},
+        {"arrival": times[rows], "input_len": inputs[rows], "output_len": outputs[rows]},
         lines[options.rows],
         place="window in line",
         notes=notes,
@@ -107,7 +107,9 @@ def _windows(source: Source) -> Iterator[_Window]:
             )
         end = start + _LAST_WINDOW if following is None else following
         if end <= start:
-            raise ScenarioError(f"{source.path}, line {number}: the window ends before it starts; sort the file by time")
+            raise ScenarioError(
+                f"{source.path}, line {number}: the window ends before it starts; sort the file by time"
+            )
         if rate * (end - start) > 1e8:
             raise ScenarioError(f"{source.path}, line {number}: rate {rate:g}/s is more than a window can hold")
         yield _Window(number, start, end, rate, kind, numbers[3] or 1.0)

@@ -64,8 +64,7 @@ class Source:
                 yield line
 
     def records(self) -> Iterator[tuple[int, dict[str, Any], str]]:
-        """Lines of JSON with their numbers, blank ones passed over: an object, or an empty one and why there is none.
-        """
+        """Lines of JSON with their numbers, blank ones passed over: an object, or an empty one and why it is none."""
         for number, line in enumerate(self.lines(), start=1):
             if line.strip():
                 yield number, *_json_record(line)
@@ -128,14 +127,14 @@ def _skip_blank(text: str, at: int) -> int:
 
 
 @contextmanager
-def _unpacked(raw: BinaryIO, path: Path) -> Iterator[io.BufferedReader]:
+def _unpacked(raw: BinaryIO, path: Path) -> Iterator["io.BufferedReader[_Bounded]"]:
     magic = raw.read(4)
     raw.seek(0)
     if magic == PARQUET:
         raise ScenarioError(f"{path}: is a parquet file, not text; its format is parquet")
     inner: Any = raw
     if magic.startswith(GZIP):
-        inner = gzip.open(raw)
+        inner = gzip.GzipFile(fileobj=raw)
     elif magic == ZSTD:
         import pyarrow as pa
 
@@ -160,7 +159,7 @@ class _Bounded(io.RawIOBase):
         self._taken += len(data)
         if self._taken > MOST_BYTES:
             raise ScenarioError(
-                f"{self._path}: is more than {MOST_BYTES >> 30} GiB when unpacked; split it, or state workload.trace.limit"
+                f"{self._path}: is more than {MOST_BYTES >> 30} GiB when unpacked; split it, or take less (limit)"
             )
         buffer[: len(data)] = data
         return len(data)

@@ -8,12 +8,13 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-TimeUnit = Literal["s", "ms", "us", "ns"]
+from simserve.spec.workload import TimeUnit, Turns
+
 SECONDS: Final[Mapping[TimeUnit, float]] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 """Seconds in a unit of time."""
 
@@ -24,7 +25,7 @@ Column = Sequence[Any] | NDArray[np.float64]
 class Options:
     """What a user says of a file; None where the format, or the file itself, decides."""
 
-    rows: slice = slice(0, None)
+    rows: slice = field(default_factory=lambda: slice(0, None))
     """Rows taken, in the order of the file."""
     time_unit: TimeUnit | None = None
     block_size: int | None = None
@@ -33,7 +34,7 @@ class Options:
     """`tokenizer.json`, or the name of a model, by which texts are counted."""
     characters_per_token: float | None = None
     """Ratio by which texts are counted without a tokenizer."""
-    turns: Literal["first", "all"] = "first"
+    turns: Turns = "first"
     """Of conversations: the first exchange alone, as `vllm bench serve` takes it, or all of them as a chat."""
     result: int | None = None
     """Which of several results in one file, from 0."""

@@ -1,4 +1,4 @@
-"""Lengths of texts in tokens, by a tokenizer that the user names or by a ratio that the user states: never by a guess."""
+"""Lengths of texts in tokens, by a tokenizer that the user names or by a ratio that the user states."""
 
 from collections.abc import Callable
 from pathlib import Path
