@@ -8,6 +8,7 @@ from simserve.report.counted import counted_by
 from simserve.report.metric import Metric
 from simserve.report.metrics import METRICS, metrics_in
 from simserve.report.pools import transfer_lines
+from simserve.report.replayed import replay_notes, replayed_as
 from simserve.report.speculation import speculation_lines
 
 WIDTH = 50
@@ -62,6 +63,12 @@ def _our_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     yield _line("Saturation:", summary["saturation"])
     if summary["offered_rate"] is not None:
         yield _line("Request rate offered (RPS):", summary["offered_rate"])
+    if trace := replayed_as(summary):
+        yield from _text("Trace format:", trace)
+    if summary.get("trace", {}).get("left_out"):
+        yield _line("Rows of the trace left out:", summary["trace"]["left_out"])
+    for note in replay_notes(summary):
+        yield from textwrap.wrap(note, WIDTH, break_on_hyphens=False)
     if counted := counted_by(summary):
         yield from _text("Input tokens counted by:", counted)
     if summary["window"]["warmup"]:

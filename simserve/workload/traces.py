@@ -103,24 +103,54 @@ def read_trace(
         ScenarioError: no such file, no known format, no rows, a bad row and not `skip_bad_rows`, turns out of order, or
             `chat_template_tokens` for prompts that the server counted.
     """
-    source = Source(path)
+    try:
+        return _read(
+            Source(path),
+            format,
+            options=replace(options or Options(), rows=slice(offset, None if limit is None else offset + limit)),
+            skip_bad_rows=skip_bad_rows,
+            needs_arrival=needs_arrival,
+            template=chat_template_tokens,
+            pace=_Pace(speedup, rate),
+        )
+    except (RecursionError, MemoryError) as error:
+        raise ScenarioError(f"{path}: is too deep or too large to be read: {error or type(error).__name__}") from None
+
+
+class _Pace(NamedTuple):
+    """How the clock of a trace runs: so many times faster, or at this mean rate."""
+
+    speedup: float
+    rate: float | None
+
+
+def _read(
+    source: Source,
+    format: TraceFormat | None,
+    *,
+    options: Options,
+    skip_bad_rows: bool,
+    needs_arrival: bool | None,
+    template: int | None,
+    pace: _Pace,
+) -> Trace:
+    path, offset = source.path, options.rows.start
     form = format or recognised(source)
-    window = slice(offset, None if limit is None else offset + limit)
-    table = read_table(source, form, replace(options or Options(), rows=window))
+    table = read_table(source, form, options)
     if not table.numbers:
         raise ScenarioError(f"{path}: no rows after offset {offset}" if offset else f"{path}: has no rows")
-    if chat_template_tokens is not None and "input_len" in table.columns:
+    if template is not None and "input_len" in table.columns:
         name, _ = table.fields.get("input_len", ("input_len", ()))
         raise ScenarioError(
             f"{path}: {name} is the server's count, its chat template inside: take chat_template_tokens out"
         )
     times = _wants_times(table, path, needs_arrival)
-    taken = _checked(table, path, skip_bad_rows, times, chat_template_tokens or 0)
-    by_server = "input_len" in table.columns or chat_template_tokens is not None
+    taken = _checked(table, path, skip_bad_rows, times, template or 0)
+    by_server = "input_len" in table.columns or template is not None
     trace = _trace(taken.columns, table, len(table.numbers) - len(taken.columns["row"]), by_server)
     report = _report(trace, table, taken, form, is_recognised=format is None)
     trace = replace(trace, report=report)
-    return _retimed(trace, path, from_zero=offset > 0 or not table.own_clock, speedup=speedup, rate=rate)
+    return _retimed(trace, path, from_zero=offset > 0 or not table.own_clock, pace=pace)
 
 
 def _wants_times(table: Table, path: Path, needs_arrival: bool | None) -> bool:
@@ -339,11 +369,10 @@ def _report(trace: Trace, table: Table, taken: _Taken, form: str, *, is_recognis
     )
 
 
-def _retimed(trace: Trace, path: Path, *, from_zero: bool, speedup: float, rate: float | None) -> Trace:
+def _retimed(trace: Trace, path: Path, *, from_zero: bool, pace: _Pace) -> Trace:
     times = trace.arrival[np.isfinite(trace.arrival)]
     origin = times[0] if from_zero and len(times) else 0.0
-    if rate is not None:
-        speedup = rate / mean_rate(trace, path)
+    speedup = pace.speedup if pace.rate is None else pace.rate / mean_rate(trace, path)
     return replace(trace, arrival=(trace.arrival - origin) / speedup, think=trace.think / speedup)
 
 

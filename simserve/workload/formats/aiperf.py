@@ -3,6 +3,7 @@
 Requests of the warm-up are left out. Those of one conversation become its turns where the prompts grow.
 """
 
+import math
 from typing import Any, Final
 
 from simserve.workload.formats.burstgpt import growing_sessions
@@ -16,22 +17,20 @@ _NAMES: Final = ("request_start_ns", "input_sequence_length", "output_sequence_l
 
 def read_aiperf(source: Source, options: Options) -> Table:
     """Read the requests of the measured phase, in order of time."""
-    records: list[dict[str, Any]] = []
-    faults: list[str] = []
+    found: list[tuple[float, dict[str, Any], str]] = []
     warm = 0
     for number, record, fault in source.records():
         if dig(record, "metadata", "benchmark_phase") == "warmup":
             warm += 1
             continue
-        records.append(record)
-        faults.append(fault and f"line {number} {fault}")
-        check_rows(len(records), source)
-    records.sort(key=lambda each: finite(dig(each, "metadata", "request_start_ns")) or 0.0)
+        start = finite(dig(record, "metadata", "request_start_ns"))
+        found.append((math.nan if start is None else start * 1e-9, record, fault and f"line {number} {fault}"))
+        check_rows(len(found), source)
+    found.sort(key=lambda each: math.inf if math.isnan(each[0]) else each[0])
+    records = [record for _, record, _ in found]
     inputs = [_metric(record, _NAMES[1]) for record in records]
     outputs = [first_of(_metric(record, _NAMES[2]), _metric(record, "output_token_count")) for record in records]
-    failures = [
-        fault or _failure(record, output) for record, output, fault in zip(records, outputs, faults, strict=True)
-    ]
+    failures = [fault or _failure(record, output) for (_, record, fault), output in zip(found, outputs, strict=True)]
     sessions, notes = growing_sessions(
         [str(first_of(dig(record, "metadata", "x_correlation_id"), "")) for record in records],
         [first_of(length, 0) for length in inputs],
@@ -40,9 +39,8 @@ def read_aiperf(source: Source, options: Options) -> Table:
     )
     if warm:
         notes.append(f"{plural(warm, 'request')} of the warm-up left out.")
-    starts = [finite(dig(record, "metadata", "request_start_ns")) for record in records]
     result = BenchmarkResult(
-        [None if start is None else start * 1e-9 for start in starts],
+        [start for start, _, _ in found],
         inputs,
         outputs,
         failures,

@@ -117,8 +117,8 @@ def heads_of(
         else:
             ends.append([min(size * (block + 1), int(length)) for block in range(len(each))])
     notes.append(
-        f"Block hashes of {size} tokens say which prompts begin alike; what answers have in common with later prompts"
-        " they say only in so far as the ids do."
+        f"Prompts begin alike as far as their hashes of {size} tokens agree; that a prompt holds an earlier answer they do"
+        " not say, so that hits on answers are missing."
     )
     return Heads(ids, ends), notes
 
@@ -139,8 +139,8 @@ def _block_size(source: Source, ids: Ids, lengths: Lengths, usual: int) -> tuple
     size = max(shares, key=lambda each: shares[each])
     if shares[size] < 0.9:
         raise ScenarioError(
-            f"{source.path}: the numbers of hash_ids fit no size of block, the usual {usual} least: the first row with ids"
-            f" has {counted[0][0]} for {counted[0][1]:g} tokens; state workload.trace.block_size"
+            f"{source.path}: the numbers of hash_ids fit no size of block (usual: {usual}): the first row with ids has"
+            f" {counted[0][0]} for {counted[0][1]:g} tokens; state workload.trace.block_size"
         )
     return size, [f"The numbers of hash_ids fit blocks of {size} tokens, not the usual {usual}: {size} is taken."]
 

@@ -68,7 +68,11 @@ def growing_sessions(
     notes = []
     if several:
         notes.append(
-            f"{plural(len(chats), 'session')} of several requests taken for chats whose prompts hold what was said"
-            f" before; in {len(several) - len(chats):,} more a prompt is shorter than that, and they share nothing."
+            f"{plural(len(chats), 'session')} of several requests taken for chats whose prompts hold what was said before."
+        )
+    if shrinking & several:
+        notes.append(
+            f"In {plural(len(shrinking & several), 'session')} a prompt is shorter than what was said before: those share"
+            " nothing."
         )
     return [name if name in chats else "" for name in names], notes

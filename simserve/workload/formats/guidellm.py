@@ -13,13 +13,13 @@ _NAMES: Final = ("request_start_time", "prompt_tokens", "output_tokens")
 
 
 def read_guidellm(source: Source, options: Options) -> Table:
-    """Read the requests of all benchmarks; those that were not answered to the end failed."""
+    """Read the requests of all benchmarks; those that were not answered to the end failed. Tokens are the server's."""
     document = source.documents[0]
     benchmarks = document.get("benchmarks") if isinstance(document, dict) else None
     if not isinstance(benchmarks, list) or not benchmarks:
         raise ScenarioError(f"{source.path}: has no `benchmarks`; expected GuideLLM's benchmarks.json")
     results = [_result(source, number, each) for number, each in enumerate(benchmarks)]
-    return table_of(source, results, options, _NAMES)
+    return table_of(source, results, options, _NAMES, counted="input_len")
 
 
 def _result(source: Source, number: int, benchmark: Any) -> BenchmarkResult:
@@ -47,7 +47,8 @@ def _result(source: Source, number: int, benchmark: Any) -> BenchmarkResult:
 
 def _requests(requests: dict[str, Any]) -> Iterator[tuple[Any, str]]:
     for outcome in _OUTCOMES:
-        for each in requests.get(outcome) or []:
+        listed = requests.get(outcome)
+        for each in listed if isinstance(listed, list) else []:
             yield each, "" if outcome == "successful" else f"the request is {outcome}"
 
 

@@ -129,4 +129,6 @@ def arrivals_of(rate: Any, burstiness: Any, concurrency: Any) -> str | None:
         if shape is not None and shape not in {0, 1}:
             return f"{{process: gamma, rate: {number:g}, burstiness: {shape:g}}}"
         return f"{{process: poisson, rate: {number:g}}}"
-    return f"{{process: closed_loop, users: {cap:g}}}" if cap else None
+    if cap:
+        return f"{{process: closed_loop, users: {cap:g}}}"
+    return "{process: all_at_once}" if rate == "inf" else None

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from simserve.spec.errors import ScenarioError
 from simserve.workload.formats.columns import bare_rows, check_rows
-from simserve.workload.formats.source import Source
+from simserve.workload.formats.source import MOST_ROWS, Source
 from simserve.workload.formats.table import Options, Table, finite, plural
 from simserve.workload.streams import random_stream
 
@@ -63,6 +63,7 @@ def read_servegen(source: Source, options: Options) -> Table:
         {"arrival": times[rows], "input_len": inputs[rows], "output_len": outputs[rows]},
         lines[options.rows],
         place="window in line",
+        own_clock=False,
         notes=notes,
     )
 
@@ -110,7 +111,7 @@ def _windows(source: Source) -> Iterator[_Window]:
             raise ScenarioError(
                 f"{source.path}, line {number}: the window ends before it starts; sort the file by time"
             )
-        if rate * (end - start) > 1e8:
+        if rate * (end - start) > MOST_ROWS:
             raise ScenarioError(f"{source.path}, line {number}: rate {rate:g}/s is more than a window can hold")
         yield _Window(number, start, end, rate, kind, numbers[3] or 1.0)
 

@@ -53,6 +53,6 @@ def text_of(content: Any) -> str:
     """Text of a message, whether it is one string or a list of parts."""
     if isinstance(content, str):
         return content
-    if isinstance(content, list):
-        return "".join(text_of(part.get("text", "")) if isinstance(part, dict) else text_of(part) for part in content)
-    return "" if content is None else str(content)
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
+    return "".join(text for text in texts if isinstance(text, str))
