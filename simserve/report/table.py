@@ -63,12 +63,7 @@ def _our_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     yield _line("Saturation:", summary["saturation"])
     if summary["offered_rate"] is not None:
         yield _line("Request rate offered (RPS):", summary["offered_rate"])
-    if trace := replayed_as(summary):
-        yield from _text("Trace format:", trace)
-    if summary.get("trace", {}).get("left_out"):
-        yield _line("Rows of the trace left out:", summary["trace"]["left_out"])
-    for note in replay_notes(summary):
-        yield from textwrap.wrap(note, WIDTH, break_on_hyphens=False)
+    yield from _trace_lines(summary)
     if counted := counted_by(summary):
         yield from _text("Input tokens counted by:", counted)
     if summary["window"]["warmup"]:
@@ -95,6 +90,15 @@ def _our_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     yield from _class_lines(summary)
     yield from _objective_lines(summary)
     yield from textwrap.wrap(f"Trust: {summary['trust']}", WIDTH, break_on_hyphens=False)
+
+
+def _trace_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+    if trace := replayed_as(summary):
+        yield from _text("Trace format:", trace)
+        if summary["trace"]["left_out"]:
+            yield _line("Rows of the trace left out:", summary["trace"]["left_out"])
+    for note in replay_notes(summary):
+        yield from textwrap.wrap(note, WIDTH, break_on_hyphens=False)
 
 
 def _attempt_lines(summary: Mapping[str, Any]) -> Iterator[str]:

@@ -31,7 +31,9 @@ def _result(source: Source, number: int, found: Any) -> BenchmarkResult:
         raise ScenarioError(f"{place}: is not the result of a benchmark, but {type(found).__name__}")
     if "input_lens" not in found and "output_lens" not in found:
         return _of_totals(place, found)
-    lists = {name: found.get(name) for name in DETAILS if name != "start_times" or found.get(name) is not None}
+    lists = {name: found.get(name) for name in DETAILS[1:]}
+    if found.get("start_times") is not None:
+        lists["start_times"] = found["start_times"]
     count = len(found["input_lens"]) if isinstance(found.get("input_lens"), list) else 0
     lists["errors"] = found.get("errors") or [""] * count
     for name, entries in lists.items():

@@ -117,37 +117,38 @@ def heads_of(
         else:
             ends.append([min(size * (block + 1), int(length)) for block in range(len(each))])
     notes.append(
-        f"Prompts begin alike as far as their hashes of {size} tokens agree; that a prompt holds an earlier answer they do"
-        " not say, so that hits on answers are missing."
+        f"Prompts begin alike as far as their hashes of {size} tokens agree; that a prompt holds an earlier answer they"
+        " do not say, so that hits on answers are missing."
     )
     return Heads(ids, ends), notes
 
 
 def _block_size(source: Source, ids: Ids, lengths: Lengths, usual: int) -> tuple[int, list[str]]:
-    """The size of a block that the numbers of ids fit: the usual one, or the only power of two that does."""
+    """The size of a block that the numbers of ids fit: the usual one, or the power of two that fits better."""
     counted = [
         (len(each), length)
         for each, length in zip(ids, lengths, strict=True)
         if each and math.isfinite(length) and length >= 1
     ]
-    if not counted:
+    telling = [(count, length) for count, length in counted if count > 1] or counted
+    if not telling:
         return usual, []
-    count, length = np.array(counted).T
-    if _share_that_fits(count, length, usual) >= 0.9:
-        return usual, []
-    shares = {size: _share_that_fits(count, length, size) for size in (1 << power for power in range(13))}
-    size = max(shares, key=lambda each: shares[each])
+    count, length = np.array(telling).T
+    shares = {size: _share_that_fits(count, length, size) for size in (usual, *(1 << power for power in range(13)))}
+    size = max(shares, key=lambda each: shares[each])  # the first of equals, the usual one
     if shares[size] < 0.9:
         raise ScenarioError(
             f"{source.path}: the numbers of hash_ids fit no size of block (usual: {usual}): the first row with ids has"
-            f" {counted[0][0]} for {counted[0][1]:g} tokens; state workload.trace.block_size"
+            f" {telling[0][0]} for {telling[0][1]:g} tokens; state workload.trace.block_size"
         )
+    if size == usual:
+        return usual, []
     return size, [f"The numbers of hash_ids fit blocks of {size} tokens, not the usual {usual}: {size} is taken."]
 
 
 def _share_that_fits(count: Any, length: Any, size: int) -> float:
-    """Share of the rows whose ids are as many as blocks were begun, or as were filled."""
-    return float(np.mean((count == np.ceil(length / size)) | (count == np.floor(length / size))))
+    """Share of the rows whose ids are as many as blocks were begun, or as were filled, whichever the file counts."""
+    return float(max(np.mean(count == np.ceil(length / size)), np.mean(count == np.floor(length / size))))
 
 
 def _as_chats(

@@ -68,11 +68,12 @@ def growing_sessions(
     notes = []
     if several:
         notes.append(
-            f"{plural(len(chats), 'session')} of several requests taken for chats whose prompts hold what was said before."
+            f"{plural(len(chats), 'session')} of several requests taken for chats, whose prompts hold what was said"
+            " before."
         )
     if shrinking & several:
         notes.append(
-            f"In {plural(len(shrinking & several), 'session')} a prompt is shorter than what was said before: those share"
-            " nothing."
+            f"In {plural(len(shrinking & several), 'session')} a prompt is shorter than what was said before: those"
+            " share nothing."
         )
     return [name if name in chats else "" for name in names], notes

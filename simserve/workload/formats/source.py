@@ -87,6 +87,8 @@ class Source:
             raise ScenarioError(
                 f"{self.path}, line {line}: is not JSON: {getattr(error, 'msg', error)}; is the file whole?"
             ) from None
+        if not found:
+            raise ScenarioError(f"{self.path}: is empty")
         return found
 
     def _raw(self) -> BinaryIO:
