@@ -369,7 +369,9 @@ def test_azure_rows_without_a_date_are_named(tmp_path: Path) -> None:
     ids=["missing", "a folder", "not text", "empty", "cut"],
 )
 @pytest.mark.parametrize("format", [*FORMATS, None])
-def test_a_file_that_is_no_trace_is_named(tmp_path: Path, spoil: Callable[[Path], object], format: TraceFormat | None) -> None:
+def test_a_file_that_is_no_trace_is_named(
+    tmp_path: Path, spoil: Callable[[Path], object], format: TraceFormat | None
+) -> None:
     path = tmp_path / "trace.csv"
     spoil(path)
     path = path.with_suffix(".gz") if path.with_suffix(".gz").exists() else path

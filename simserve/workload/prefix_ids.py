@@ -111,13 +111,14 @@ def ideal_hits(prefix: PrefixIds) -> IntArray:
 
 
 def _nodes(prefix: PrefixIds) -> IntArray:
-    """Node of the trie of each stretch: the same number where all ids up to it are the same."""
-    known: dict[tuple[int, int], int] = {}
-    ids, starts = prefix.ids.tolist(), prefix.start.tolist()
+    """Node of the trie of each stretch: the same number where all ids up to it are the same, and where it begins."""
+    known: dict[tuple[int, int, int], int] = {}
+    ids, ends, starts = prefix.ids.tolist(), prefix.ends.tolist(), prefix.start.tolist()
     nodes = []
     for begin, end in pairwise(starts):
-        node = -1
-        for name in ids[begin:end]:
-            node = known.setdefault((node, name), len(known))
+        node, place = -1, 0
+        for name, stop in zip(ids[begin:end], ends[begin:end], strict=True):
+            node = known.setdefault((node, name, place), len(known))
             nodes.append(node)
+            place = stop
     return np.array(nodes, dtype=np.int64)
