@@ -17,11 +17,14 @@ from simserve.spec.names import TraceFormat
 from simserve.workload.formats.registry import FORMATS, recognised
 from simserve.workload.formats.source import Source
 from simserve.workload.formats.table import Options
+from simserve.workload.prefix_ids import ideal_hits
+from simserve.workload.trace_writer import write_trace
 from simserve.workload.traces import Trace, read_trace
 
 SAMPLES = Path(__file__).parent / "data" / "traces"
 SHARED = Path(__file__).parents[2] / "shared" / "traces"
 TEXTS = Options(characters_per_token=4)
+OF_TEXTS = ("sharegpt.json", "lmcache.jsonl")
 
 FORMAT_OF: dict[str, TraceFormat] = {
     "own.csv": "csv",
@@ -51,8 +54,12 @@ FORMAT_OF: dict[str, TraceFormat] = {
 SUMMARIES = {"profile_export_aiperf.json", "summary_lifecycle_metrics.json"}
 
 
-def read(name: str, options: Options = TEXTS) -> Trace:
-    return read_trace(SAMPLES / name, needs_arrival=None, options=options)
+def options_of(name: str) -> Options:
+    return TEXTS if name in OF_TEXTS else Options()
+
+
+def read(name: str, options: Options | None = None) -> Trace:
+    return read_trace(SAMPLES / name, needs_arrival=None, options=options or options_of(name))
 
 
 def notes(trace: Trace) -> str:
@@ -71,7 +78,7 @@ def test_a_sample_is_recognised_and_read_as_if_its_format_were_stated(name: str,
     assert found.report is not None
     assert found.report.format == form
     assert found.report.rows == found.report.requests + found.report.left_out == len(found) + found.skipped_rows
-    stated = read_trace(SAMPLES / name, form, needs_arrival=None, options=TEXTS)
+    stated = read_trace(SAMPLES / name, form, needs_arrival=None, options=options_of(name))
     for column in ("arrival", "input_len", "output_len", "session", "think", "number"):
         np.testing.assert_array_equal(getattr(found, column), getattr(stated, column), column)
 
@@ -88,7 +95,7 @@ def test_compression_and_encoding_change_nothing(tmp_path: Path, name: str, dres
         "utf-16": lambda: raw.decode().encode("utf-16"),
     }[dress]()
     (tmp_path / "trace").write_bytes(dressed)
-    plain, other = read(name), read_trace(tmp_path / "trace", needs_arrival=None, options=TEXTS)
+    plain, other = read(name), read_trace(tmp_path / "trace", needs_arrival=None, options=options_of(name))
     np.testing.assert_array_equal(plain.arrival, other.arrival)
     np.testing.assert_array_equal(plain.input_len, other.input_len)
     np.testing.assert_array_equal(plain.output_len, other.output_len)
@@ -295,6 +302,44 @@ def test_inference_perf_names_the_error() -> None:
 def test_a_summary_says_which_file_to_take(name: str) -> None:
     with pytest.raises(ScenarioError, match=r"is a summary without requests; take p\w+"):
         recognised(Source(SAMPLES / name))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "key"),
+    [
+        ("azure_2023.csv", Options(time_unit="ms"), "time_unit"),
+        ("azure_2023.csv", Options(block_size=16), "block_size"),
+        ("own.csv", Options(characters_per_token=4), "characters_per_token"),
+        ("mooncake.jsonl", Options(turns="all"), "turns"),
+        ("sharegpt.json", Options(characters_per_token=4, result=1), "result"),
+    ],
+)
+def test_an_option_that_says_nothing_of_a_format_is_refused(name: str, options: Options, key: str) -> None:
+    with pytest.raises(ScenarioError, match=rf"workload.trace.{key}: says nothing of .*; take it out"):
+        read(name, options)
+
+
+@pytest.mark.parametrize("name", ["own.csv", "own.jsonl", "burstgpt.csv", "mooncake.jsonl", "bailian.jsonl"])
+def test_any_clock_may_tick_otherwise(name: str) -> None:
+    seconds, micros = (read(name, Options(time_unit=unit)).arrival for unit in ("s", "us"))
+    np.testing.assert_allclose(micros * 1e6, seconds)
+
+
+@pytest.mark.parametrize("name", FORMAT_OF)
+def test_a_converted_sample_is_the_sample(tmp_path: Path, name: str) -> None:
+    trace = read(name)
+    suffixes = ("jsonl",) if trace.prefix is not None else ("csv", "jsonl", "parquet")
+    for suffix in suffixes:
+        write_trace(trace, tmp_path / f"own.{suffix}")
+        again = read_trace(tmp_path / f"own.{suffix}", needs_arrival=None)
+        np.testing.assert_array_equal(again.arrival, np.round(trace.arrival, 9))
+        for column in ("input_len", "output_len", "max_tokens", "class_name", "session"):
+            np.testing.assert_array_equal(getattr(again, column), getattr(trace, column), column)
+        np.testing.assert_allclose(again.think, trace.think)
+        assert again.input_counted_by == trace.input_counted_by
+        if trace.prefix is not None and again.prefix is not None:
+            np.testing.assert_array_equal(ideal_hits(again.prefix), ideal_hits(trace.prefix))
+            np.testing.assert_array_equal(again.prefix.known, trace.prefix.known)
 
 
 def test_what_is_stated_wrong_is_set_right() -> None:

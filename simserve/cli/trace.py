@@ -122,7 +122,7 @@ def _number(value: float | None) -> str:
 @guarded
 def convert(
     source: Recorded,
-    target: Annotated[Path, typer.Argument(show_default=False, help="NAME.csv or NAME.jsonl to write.")],
+    target: Annotated[Path, typer.Argument(show_default=False, help="NAME.csv, NAME.jsonl or NAME.parquet to write.")],
     form: Format = None,
     limit: Limit = None,
     offset: Offset = 0,

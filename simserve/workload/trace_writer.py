@@ -7,8 +7,8 @@ the very same run.
 import csv
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 
@@ -36,7 +36,7 @@ def convert_trace(
     chat_template_tokens: int | None = None,
     options: Options | None = None,
 ) -> Trace:
-    """Rewrite a trace of any known format as our own CSV (JSON lines where `target` ends in .jsonl).
+    """Rewrite a trace of any known format as our own CSV (JSON lines or parquet where `target` ends so).
 
     `chat_template_tokens` are what the server adds to a prompt that the client counted. Where they are not known, what
     is written has the client's count only, under its name.
@@ -73,28 +73,40 @@ def write_trace(trace: Trace, target: Path, *, force: bool = False) -> None:
         )
     if target.exists() and not force:
         raise ScenarioError(f"{target}: is there already; choose another name or force it")
-    write = _write_jsonl if target.suffix == ".jsonl" else _write_csv
+    if target.suffix == ".parquet":
+        write: Callable[[dict[str, list[Field]], Path], None] = _write_parquet
+    else:
+        write = _write_jsonl if target.suffix == ".jsonl" else _write_csv
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f"{target.name}.part")
     try:
-        with unfinished.open("w", encoding="utf-8", newline="") as file:
-            write(_fields(trace), file)
+        write(_fields(trace), unfinished)
         unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
 
 
-def _write_csv(columns: dict[str, list[Field]], file: TextIO) -> None:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
+def _write_csv(columns: dict[str, list[Field]], path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
 
 
-def _write_jsonl(columns: dict[str, list[Field]], file: TextIO) -> None:
-    file.write(json.dumps({"format": HEADER_FORMAT}) + "\n")
-    for row in zip(*columns.values(), strict=True):
-        given = {name: field for name, field in zip(columns, row, strict=True) if field != ""}
-        file.write(json.dumps(given) + "\n")
+def _write_jsonl(columns: dict[str, list[Field]], path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.write(json.dumps({"format": HEADER_FORMAT}) + "\n")
+        for row in zip(*columns.values(), strict=True):
+            given = {name: field for name, field in zip(columns, row, strict=True) if field != ""}
+            file.write(json.dumps(given) + "\n")
+
+
+def _write_parquet(columns: dict[str, list[Field]], path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    given = {name: [None if field == "" else field for field in column] for name, column in columns.items()}
+    pq.write_table(pa.table(given), path)
 
 
 def _fields(trace: Trace) -> dict[str, list[Field]]:

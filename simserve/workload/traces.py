@@ -28,7 +28,7 @@ from simserve.spec.errors import ScenarioError
 from simserve.spec.names import TraceFormat
 from simserve.workload.formats.registry import read_table, recognised
 from simserve.workload.formats.source import Source
-from simserve.workload.formats.table import Column, Options, Table, to_floats
+from simserve.workload.formats.table import SECONDS, Column, Options, Table, to_floats
 from simserve.workload.lengths import LONGEST
 from simserve.workload.prefix_ids import PrefixIds, prefix_ids
 from simserve.workload.suspicions import suspicions
@@ -145,7 +145,8 @@ def _read(
             f"{path}: {name} is the server's count, its chat template inside: take chat_template_tokens out"
         )
     times = _wants_times(table, path, needs_arrival)
-    taken = _checked(table, path, skip_bad_rows, times, template or 0)
+    second = SECONDS[options.time_unit or table.unit]
+    taken = _checked(table, path, skip_bad_rows, times, template or 0, second)
     by_server = "input_len" in table.columns or template is not None
     trace = _trace(taken.columns, table, len(table.numbers) - len(taken.columns["row"]), by_server)
     report = _report(trace, table, taken, form, is_recognised=format is None)
@@ -178,8 +179,10 @@ class _Taken(NamedTuple):
     first_left_out: str
 
 
-def _checked(table: Table, path: Path, skip_bad_rows: bool, needs_arrival: bool, template: int) -> _Taken:
-    columns = _columns(table, template)
+def _checked(  # noqa: PLR0917 (what a reading is made of)
+    table: Table, path: Path, skip_bad_rows: bool, needs_arrival: bool, template: int, second: float
+) -> _Taken:
+    columns = _columns(table, template, second)
     first = (len(table.numbers), "")
     if table.failed:
         row = min(table.failed)
@@ -205,8 +208,8 @@ def _only(columns: Columns, rows: NDArray[Any]) -> Columns:
     return {name: column[rows] for name, column in columns.items()}
 
 
-def _columns(table: Table, template: int) -> Columns:
-    """All columns as arrays: numbers as floats (nan where there is none), words as text.
+def _columns(table: Table, template: int, second: float) -> Columns:
+    """All columns as arrays: numbers as floats (nan where there is none), times in seconds, words as text.
 
     Where only the client counted the input, it is that and the tokens of the server's `template`.
     """
@@ -217,6 +220,8 @@ def _columns(table: Table, template: int) -> Columns:
         column = table.columns.get(name)
         columns[name] = np.full(count, np.nan) if column is None else to_floats(column)
         columns[f"{name} given"] = np.zeros(count, np.bool_) if column is None else _given(column)
+    if second != 1:
+        columns |= {name: columns[name] * second for name in ("arrival", "think")}
     if "input_len" not in table.columns:
         columns["input_len"] = columns["client_input_len"] + template
     for name in ("class", "session"):

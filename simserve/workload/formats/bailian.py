@@ -8,7 +8,7 @@ from typing import Final
 
 from simserve.workload.formats.block_hashes import FIELDS, heads_of, read_records
 from simserve.workload.formats.source import Source
-from simserve.workload.formats.table import Column, Options, Table, scaled
+from simserve.workload.formats.table import Column, Options, Table
 
 BAILIAN: Final = ("chat_id", "parent_chat_id")
 _BLOCK_SIZE: Final = 16
@@ -20,7 +20,6 @@ def read_bailian(source: Source, options: Options) -> Table:
     columns: dict[str, Column] = {ours: [record.get(name) for record in records] for name, ours in FIELDS.items()}
     fields = {ours: (name, columns[ours]) for name, ours in FIELDS.items()}
     heads, notes = heads_of(source, records, broken, columns["input_len"], stated=options.block_size, usual=_BLOCK_SIZE)
-    columns["arrival"] = scaled(columns["arrival"], options.time_unit or "s")
     types = [str(record.get("type") or "") for record in records]
     if len({*types}) > 1:
         columns["class"] = types

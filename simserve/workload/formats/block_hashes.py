@@ -17,7 +17,7 @@ from simserve.spec.errors import ScenarioError
 from simserve.spec.workload import TimeUnit
 from simserve.workload.formats.columns import check_rows
 from simserve.workload.formats.source import Source
-from simserve.workload.formats.table import Column, Heads, Options, Table, plural, scaled, to_floats
+from simserve.workload.formats.table import Column, Heads, Options, Table, plural, to_floats
 
 FIELDS: Final = {"timestamp": "arrival", "input_length": "input_len", "output_length": "output_len"}
 _KNOWN: Final = (*FIELDS, "hash_ids", "session_id", "delay")
@@ -44,18 +44,14 @@ def _read(source: Source, options: Options, unit: TimeUnit, usual: int) -> Table
     }
     fields = {ours: (name, columns[ours]) for name, ours in FIELDS.items() if ours in columns}
     heads, notes = heads_of(source, records, broken, columns["input_len"], stated=options.block_size, usual=usual)
-    if "arrival" in columns:
-        columns["arrival"] = scaled(columns["arrival"], options.time_unit or unit)
-        if options.time_unit is None:
-            notes.append(
-                f"Times are taken for {_UNITS[unit]}, which the file does not say; workload.trace.time_unit does."
-            )
+    if "arrival" in columns and options.time_unit is None:
+        notes.append(f"Times are taken for {_UNITS[unit]}, which the file does not say; workload.trace.time_unit does.")
     if any("session_id" in record for record in records):
         heads = _as_chats(records, columns, heads, notes)
         fields.pop("input_len")
     if any("delay" in record for record in records):
         delays = [record.get("delay") for record in records]
-        columns["think"] = scaled(delays, options.time_unit or unit)
+        columns["think"] = delays
         fields["think"] = ("delay", delays)
     return Table(
         columns,
@@ -63,6 +59,7 @@ def _read(source: Source, options: Options, unit: TimeUnit, usual: int) -> Table
         broken,
         fields,
         own_clock=False,
+        unit=unit,
         heads=heads,
         ignored=sorted({name for record in records for name in record} - {*_KNOWN}),
         notes=notes,

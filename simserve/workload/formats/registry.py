@@ -1,6 +1,7 @@
 """The formats of traces, the more particular first: how each is recognised, how it is read, and what it is."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Final, NamedTuple, get_args
 
 from simserve.spec.errors import ScenarioError
@@ -24,11 +25,20 @@ from simserve.workload.formats.vidur import VIDUR, read_vidur
 
 
 class Format(NamedTuple):
-    """One format: `looks` tells it by the beginning of a file, `what` is for a person."""
+    """One format: `looks` tells it by the beginning of a file, `what` is for a person, `takes` are the options that
+    say something of it.
+    """
 
     what: str
     looks: Callable[[Sample], bool]
     read: Callable[[Source, Options], Table]
+    takes: tuple[str, ...] = ()
+
+
+_TIMES: Final = ("time_unit",)
+_HASHES: Final = ("time_unit", "block_size")
+_TEXTS: Final = ("tokenizer", "characters_per_token")
+_RESULTS: Final = ("result",)
 
 
 def _has_times_in(unit: str, *, ids: bool | None = None) -> Callable[[Sample], bool]:
@@ -82,49 +92,62 @@ def _is_sglang(sample: Sample) -> bool:
 
 
 FORMATS: Final[Mapping[TraceFormat, Format]] = {
-    "csv": Format("simserve's own CSV", _is_own("csv"), own.read_csv),
-    "jsonl": Format("simserve's own JSON lines", _is_own("json lines"), own.read_jsonl),
-    "parquet": Format("simserve's columns as parquet", lambda sample: sample.kind == "parquet", own.read_parquet),
+    "csv": Format("simserve's own CSV", _is_own("csv"), own.read_csv, _TIMES),
+    "jsonl": Format("simserve's own JSON lines", _is_own("json lines"), own.read_jsonl, _TIMES),
+    "parquet": Format(
+        "simserve's columns as parquet", lambda sample: sample.kind == "parquet", own.read_parquet, _TIMES
+    ),
     "azure": Format(
         "Azure LLM inference traces of 2023, 2024 and 2025",
         lambda sample: sample.kind == "csv" and sample.has(*AZURE),
         read_azure,
     ),
-    "burstgpt": Format("BurstGPT", lambda sample: sample.kind == "csv" and sample.has(*BURSTGPT), read_burstgpt),
+    "burstgpt": Format(
+        "BurstGPT", lambda sample: sample.kind == "csv" and sample.has(*BURSTGPT), read_burstgpt, _TIMES
+    ),
     "vidur": Format(
-        "Vidur's files of lengths", lambda sample: sample.kind == "csv" and sample.has(*[*VIDUR][:2]), read_vidur
+        "Vidur's files of lengths",
+        lambda sample: sample.kind == "csv" and sample.has(*[*VIDUR][:2]),
+        read_vidur,
+        _TIMES,
     ),
     "servegen": Format("a client of ServeGen, requests drawn", _is_servegen, read_servegen),
     "bailian": Format(
-        "Qwen-Bailian traces", lambda sample: sample.kind == "json lines" and sample.has(*BAILIAN), read_bailian
+        "Qwen-Bailian traces",
+        lambda sample: sample.kind == "json lines" and sample.has(*BAILIAN),
+        read_bailian,
+        _HASHES,
     ),
     "mooncake": Format(
-        "Mooncake traces and AIPerf's (ms, blocks of 512)", _has_times_in("ms"), block_hash_reader("ms", 512)
+        "Mooncake traces and AIPerf's (ms, blocks of 512)", _has_times_in("ms"), block_hash_reader("ms", 512), _HASHES
     ),
     "timed_trace": Format(
         "timed traces of vllm bench serve (s, blocks of 16)",
         _has_times_in("s", ids=True),
         block_hash_reader("s", 16),
+        _HASHES,
     ),
     "guidellm_trace": Format(
-        "traces as GuideLLM replays them (s, blocks of 512)", _has_times_in("s"), block_hash_reader("s", 512)
+        "traces as GuideLLM replays them (s, blocks of 512)", _has_times_in("s"), block_hash_reader("s", 512), _HASHES
     ),
     "lmcache": Format(
         "LMCache's agentic sessions",
         lambda sample: sample.kind == "json lines" and sample.has(*LMCACHE),
         read_lmcache,
+        _TEXTS,
     ),
     "aiperf": Format(
         "AIPerf's profile_export.jsonl",
         lambda sample: sample.kind == "json lines" and sample.has("metadata", "metrics"),
         read_aiperf,
     ),
-    "sglang_bench": Format("results of SGLang's bench_serving", _is_bench(_is_sglang), read_bench_serve),
-    "vllm_bench": Format("results of vllm bench serve", _is_bench(lambda _: True), read_bench_serve),
+    "sglang_bench": Format("results of SGLang's bench_serving", _is_bench(_is_sglang), read_bench_serve, _RESULTS),
+    "vllm_bench": Format("results of vllm bench serve", _is_bench(lambda _: True), read_bench_serve, _RESULTS),
     "guidellm": Format(
         "GuideLLM's benchmarks.json",
         lambda sample: sample.kind in {"json", "json lines"} and sample.has("benchmarks"),
         read_guidellm,
+        _RESULTS,
     ),
     "inference_perf": Format(
         "inference-perf's per_request_lifecycle_metrics.json",
@@ -135,6 +158,7 @@ FORMATS: Final[Mapping[TraceFormat, Format]] = {
         "ShareGPT conversations",
         lambda sample: sample.kind == "json" and sample.is_list and sample.has("conversations"),
         read_sharegpt,
+        (*_TEXTS, "turns"),
     ),
 }
 
@@ -171,8 +195,15 @@ def read_table(source: Source, form: TraceFormat, options: Options) -> Table:
     """The rows of a file in a format; where that cannot be, the message says which format it looks like.
 
     Raises:
-        ScenarioError: the file has not that format.
+        ScenarioError: the file has not that format, or an option is stated that says nothing of it.
     """
+    stated = [field.name for field in fields(options) if field.name not in {"rows", "seed"}]
+    unused = [name for name in stated if getattr(options, name) != getattr(Options(), name)]
+    if unused := [name for name in unused if name not in FORMATS[form].takes]:
+        raise ScenarioError(
+            f"workload.trace.{unused[0]}: says nothing of {form} ({FORMATS[form].what}), which {source.path} is;"
+            " take it out"
+        )
     try:
         return FORMATS[form].read(source, options)
     except ScenarioError as error:

@@ -70,6 +70,8 @@ class Table:
     fields: Mapping[str, tuple[str, Column]] = field(default_factory=dict)
     place: str = "line"
     own_clock: bool = True
+    unit: TimeUnit = "s"
+    """Of arrivals and pauses, where the user does not state another."""
     failed: Mapping[int, str] = field(default_factory=dict)
     heads: Heads | None = None
     ignored: Sequence[str] = ()
@@ -95,11 +97,6 @@ def _float(value: object) -> float:
         with suppress(ValueError, OverflowError):
             return float(value)
     return math.nan
-
-
-def scaled(column: Column, unit: TimeUnit) -> Column:
-    """Times of a column in seconds; fields stay as they are where they are seconds."""
-    return column if unit == "s" else to_floats(column) * SECONDS[unit]
 
 
 def finite(value: object) -> float | None:
