@@ -8,7 +8,7 @@ from simserve.spec.ticks import to_seconds
 from simserve.spec.workload import ClosedLoop, TraceSpec, WorkloadSpec
 from simserve.workload.arrivals import arrival_times
 from simserve.workload.classes import DEFAULT_CLASS, class_names, class_priorities, draw_classes
-from simserve.workload.columns import FloatArray, IntArray, Workload, clock_ticks
+from simserve.workload.columns import LAST_SECOND, FloatArray, IntArray, Workload, clock_ticks
 from simserve.workload.formats.table import Options
 from simserve.workload.prefix_ids import PrefixIds, shared_text
 from simserve.workload.streams import random_stream
@@ -38,6 +38,7 @@ def replay_trace(workload: WorkloadSpec, spec: TraceSpec, seed: int) -> Workload
         chat_template_tokens=spec.chat_template_tokens,
         options=read_options(spec, seed),
     )
+    _refuse_beyond_the_clock(trace, spec)
     names, class_index = _classes(trace, workload, spec, seed)
     arrival = _arrivals(trace, workload, seed)
     parent = parents_of(trace.session)
@@ -69,6 +70,16 @@ def replay_trace(workload: WorkloadSpec, spec: TraceSpec, seed: int) -> Workload
         shared_text=None if trace.prefix is None else shared_text(trace.prefix).take(order),
         trace_report=trace.report,
     )
+
+
+def _refuse_beyond_the_clock(trace: Trace, spec: TraceSpec) -> None:
+    late = np.flatnonzero((trace.arrival > LAST_SECOND) | (trace.think > LAST_SECOND))
+    if len(late):
+        time = np.nanmax([trace.arrival[late[0]], trace.think[late[0]]])
+        raise ScenarioError(
+            f"{spec.path}, line {trace.number[late[0]]}: comes after {time:.6g} s, but the clock ends after"
+            f" {LAST_SECOND:g} s (10 days); take a part with workload.trace.limit and offset, or raise speedup"
+        )
 
 
 def read_options(spec: TraceSpec, seed: int) -> Options:

@@ -56,7 +56,7 @@ def sample_of(source: Source) -> Sample:
         lines = list(islice(source.records(), _LOOKED_AT))
         objects = tuple(record for _, record, fault in lines if not fault and record)
         # One object on one line may be a benchmark's whole result: both are "json lines" and told apart by their keys.
-        if objects and len(objects) * 2 > len(lines):
+        if objects and (not lines[0][2] or len(objects) * 2 > len(lines)):
             return Sample("json lines", _keys(objects), objects)
     documents = source.documents
     entries = documents[0] if isinstance(documents[0], list) else documents
