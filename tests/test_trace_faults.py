@@ -191,7 +191,7 @@ def reads_or_refuses(path: Path, form: TraceFormat | None) -> None:
                 trace = read_trace(path, form, needs_arrival=None, skip_bad_rows=skip, options=options)
             except ScenarioError as error:
                 is_placed = str(path) in str(error) or "workload.trace." in str(error)
-                assert is_placed  # noqa: PT017 (it may also be read)
+                assert is_placed
             else:
                 assert len(trace) > 0
                 assert trace.report is not None
