@@ -117,8 +117,8 @@ def test_facts_are_those_of_the_process_that_made_the_trace() -> None:
 
 
 def test_the_picture_has_rate_lengths_and_gaps_and_says_where_there_are_no_times() -> None:
-    drawn = traffic_plot([0, 1, 3], (np.array([0, 3]), np.array([1.0])), [5, 6, 7], [1, 1, 2])
-    assert [axes.get_title(loc="left") for axes in drawn.axes] == ["Rate over time", "Lengths", "Gaps"]
+    drawn = traffic_plot([0, 1, 1, 3], (np.array([0, 3]), np.array([1.0])), [5, 6, 7], [1, 1, 2])
+    assert [axes.get_title(loc="left") for axes in drawn.axes] == ["Rate over time", "Lengths", "Gaps, 33% of them 0"]
     empty = traffic_plot([], None, [5], [1])
     assert "no times" in empty.axes[0].texts[0].get_text()
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from simserve.spec.errors import ScenarioError
 from simserve.spec.names import TraceFormat
+from simserve.spec.workload import TraceSpec
 from simserve.workload.formats.registry import FORMATS, recognised
 from simserve.workload.formats.source import Source
 from simserve.workload.formats.table import Options
@@ -70,6 +71,12 @@ def notes(trace: Trace) -> str:
 def test_every_format_has_a_sample_and_every_sample_a_format() -> None:
     assert {*FORMAT_OF.values()} | {"parquet"} == {*get_args(TraceFormat)} == {*FORMATS}
     assert {path.name for path in SAMPLES.iterdir()} == {*FORMAT_OF} | SUMMARIES
+
+
+def test_the_how_to_page_names_every_format_and_every_key() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "how-to" / "replay-my-traffic.md").read_text()
+    for name in (*FORMATS, *(key for key in TraceSpec.key_names() if key not in {"file", "format"})):
+        assert f"`{name}`" in page
 
 
 @pytest.mark.parametrize(("name", "form"), FORMAT_OF.items(), ids=FORMAT_OF)

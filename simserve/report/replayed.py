@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def replayed_as(summary: Mapping[str, Any]) -> str | None:
-    """The format of the trace of a run, and whether it was recognised; None where no trace was replayed."""
+def recognised_as(summary: Mapping[str, Any]) -> str | None:
+    """The format that a trace was taken for; None where the user stated it, or no trace was replayed."""
     trace = summary.get("trace")
-    if not trace:
-        return None
-    return f"{trace['format']}{' (recognised)' if trace['format_recognised'] else ''}"
+    return trace["format"] if trace and trace["format_recognised"] else None
 
 
 def replay_notes(summary: Mapping[str, Any]) -> list[str]:

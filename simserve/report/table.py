@@ -8,7 +8,7 @@ from simserve.report.counted import counted_by
 from simserve.report.metric import Metric
 from simserve.report.metrics import METRICS, metrics_in
 from simserve.report.pools import transfer_lines
-from simserve.report.replayed import replay_notes, replayed_as
+from simserve.report.replayed import recognised_as, replay_notes
 from simserve.report.speculation import speculation_lines
 
 WIDTH = 50
@@ -93,10 +93,10 @@ def _our_lines(summary: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _trace_lines(summary: Mapping[str, Any]) -> Iterator[str]:
-    if trace := replayed_as(summary):
-        yield from _text("Trace format:", trace)
-        if summary["trace"]["left_out"]:
-            yield _line("Rows of the trace left out:", summary["trace"]["left_out"])
+    if form := recognised_as(summary):
+        yield from _text("Trace recognised as:", form)
+    if left_out := summary.get("trace", {}).get("left_out"):
+        yield _line("Rows of the trace left out:", left_out)
     for note in replay_notes(summary):
         yield from textwrap.wrap(note, WIDTH, break_on_hyphens=False)
 

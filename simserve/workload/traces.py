@@ -200,6 +200,8 @@ def _checked(  # noqa: PLR0917 (what a reading is made of)
         columns = _only(columns, ~np.logical_or.reduce([fault.bad for fault in faults]))
     if not len(columns["row"]):
         raise ScenarioError(f"{path}: all of the {len(table.numbers)} rows are bad; the first: {first[1]}")
+    if not needs_arrival:  # another clock decides, and the file's order stands
+        columns["arrival"] = np.full(len(columns["row"]), np.nan)
     columns, moved = _in_order(columns)
     return _Taken(columns, moved, first[1])
 
