@@ -25,9 +25,7 @@ def suspicions(
     times = arrival[np.isfinite(arrival)]
     if len(times) >= _ENOUGH:
         yield from _of_times(times)
-        repeats = len(times) - len(
-            np.unique(np.stack((times, *_where_timed(arrival, input_len, output_len))), axis=1).T
-        )
+        repeats = _repeats(arrival, input_len, output_len)
         if repeats:
             yield f"{repeats:,} requests are exact repeats of another, in time and both lengths."
     if len(input_len) >= _ENOUGH:
@@ -35,8 +33,16 @@ def suspicions(
         yield from _of_sessions(session)
 
 
-def _where_timed(arrival: FloatArray, *columns: IntArray) -> list[FloatArray]:
-    return [column[np.isfinite(arrival)].astype(np.float64) for column in columns]
+def _repeats(arrival: FloatArray, input_len: IntArray, output_len: IntArray) -> int:
+    """How many requests are like an earlier one; only those of the same time are compared."""
+    timed = np.isfinite(arrival)
+    rows = np.stack([column[timed].astype(np.float64) for column in (arrival, input_len, output_len)], axis=1)
+    together = np.zeros(len(rows), dtype=np.bool_)
+    same = rows[1:, 0] == rows[:-1, 0]
+    together[1:] |= same
+    together[:-1] |= same
+    found = rows[together]
+    return len(found) - len(np.unique(found, axis=0)) if len(found) else 0
 
 
 def _of_times(times: FloatArray) -> Iterator[str]:
