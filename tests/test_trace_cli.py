@@ -63,9 +63,9 @@ def test_inspect_says_in_json_what_would_be_taken() -> None:
     assert found.keys() >= KEYS
     assert found["format"] == "burstgpt"
     assert (found["rows"], found["requests"], found["left_out"]) == (6, 5, 1)
-    assert found["input_tokens"] == 472 + 1087 + 500 + 417 + 300
-    assert found["output_tokens"] == 18 + 230 + 40 + 276 + 12
-    assert found["span_s"] == 145
+    assert found["input_tokens"] == 450 + 1100 + 500 + 400 + 300
+    assert found["output_tokens"] == 20 + 240 + 40 + 280 + 12
+    assert found["span_s"] == 144
     assert found["sessions"] == 1
     assert any("Response tokens is 0" in note for note in found["notes"])
 

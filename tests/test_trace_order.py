@@ -83,6 +83,7 @@ def test_bad_rows_alone_are_left_out_and_the_first_is_named(tmp_path: Path) -> N
     assert trace.report is not None
     assert trace.report.left_out == 2
     assert trace.report.first_left_out.startswith("line 3: input_len '0' is not a whole number")
+    assert "1 row of 0 tokens among those left out: requests that failed?" in notes(trace)
 
 
 def test_what_was_left_out_stands_in_table_report_and_summary(tmp_path: Path) -> None:

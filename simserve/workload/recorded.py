@@ -12,7 +12,8 @@ from simserve.workload.columns import LAST_SECOND, FloatArray, IntArray, Workloa
 from simserve.workload.formats.table import Options
 from simserve.workload.prefix_ids import PrefixIds, shared_text
 from simserve.workload.streams import random_stream
-from simserve.workload.traces import Trace, parents_of, read_trace
+from simserve.workload.trace_checks import parents_of
+from simserve.workload.traces import Trace, read_trace
 
 
 def replay_trace(workload: WorkloadSpec, spec: TraceSpec, seed: int) -> Workload:

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simserve.workload.prefix_ids import ideal_hits
-from simserve.workload.traces import Trace, parents_of
+from simserve.workload.trace_checks import parents_of
+from simserve.workload.traces import Trace
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

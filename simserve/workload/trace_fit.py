@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from simserve.spec.errors import ScenarioError
 from simserve.workload.suspicions import grid_of
+from simserve.workload.trace_checks import parents_of
 from simserve.workload.trace_facts import arrival_times_of, hit_rate, rate_facts, rate_over_time, shared_tokens
-from simserve.workload.traces import Trace, parents_of
+from simserve.workload.traces import Trace
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
