@@ -216,6 +216,17 @@ def test_sharegpt_is_counted_as_the_user_says() -> None:
         read("sharegpt.json", Options())
 
 
+def test_conversations_may_stand_one_a_line(tmp_path: Path) -> None:
+    conversations = json.loads((SAMPLES / "sharegpt.json").read_text())
+    path = tmp_path / "lines.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in conversations))
+    assert read_trace(path, needs_arrival=None, options=TEXTS).input_len.tolist() == [16, 6]
+    turns = [{"role": "user", "content": "Who are you?"}, {"role": "assistant", "content": [{"text": "A model."}]}]
+    path.write_text(json.dumps({"model": "m", "conversation": turns}) + "\n")
+    trace = read_trace(path, needs_arrival=None, options=TEXTS)
+    assert (trace.input_len.tolist(), trace.output_len.tolist()) == ([3], [2])
+
+
 def test_a_tokenizer_that_cannot_be_had_is_named() -> None:
     with pytest.raises(ScenarioError, match=r"workload.trace.tokenizer: nix.json: (needs the package|cannot be used)"):
         read("sharegpt.json", Options(tokenizer="nix.json"))

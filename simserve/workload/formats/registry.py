@@ -18,7 +18,7 @@ from simserve.workload.formats.inference_perf import read_inference_perf
 from simserve.workload.formats.lmcache import LMCACHE, read_lmcache
 from simserve.workload.formats.sample import Sample, sample_of
 from simserve.workload.formats.servegen import SHAPES, is_dataset, read_servegen
-from simserve.workload.formats.sharegpt import read_sharegpt
+from simserve.workload.formats.sharegpt import CONVERSATIONS, read_sharegpt
 from simserve.workload.formats.source import Source
 from simserve.workload.formats.table import Options, Table, finite
 from simserve.workload.formats.vidur import VIDUR, read_vidur
@@ -156,7 +156,7 @@ FORMATS: Final[Mapping[TraceFormat, Format]] = {
     ),
     "sharegpt": Format(
         "ShareGPT conversations",
-        lambda sample: sample.kind == "json" and sample.is_list and sample.has("conversations"),
+        lambda sample: sample.kind in {"json", "json lines"} and any(map(sample.has, CONVERSATIONS)),
         read_sharegpt,
         (*_TEXTS, "turns"),
     ),

@@ -1,4 +1,5 @@
-"""ShareGPT: a JSON list of `{id, conversations: [{from, value}, ...]}`; texts, no times.
+"""ShareGPT: a JSON list of `{id, conversations: [{from, value}, ...]}`, or such objects one a line; texts, no times.
+Conversations under `conversation`, with `role` and `content`, as LMSYS has them, are taken, too.
 
 The first question and its answer are taken, as benchmarks do, or with `turns: all` the whole conversation as a chat.
 `vllm bench serve` also drops very short and very long ones, which is not done here.
@@ -8,20 +9,19 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
-from simserve.spec.errors import ScenarioError
 from simserve.workload.formats.source import Source
-from simserve.workload.formats.table import Column, Options, Table, plural
+from simserve.workload.formats.table import Column, Options, Table, dig, first_of, plural
 from simserve.workload.formats.texts import counter, text_of
 
+CONVERSATIONS: Final = ("conversations", "conversation")
 _PERSONS: Final = ("human", "user")
 _MODELS: Final = ("gpt", "chatgpt", "assistant", "bing", "bard")
 
 
 def read_sharegpt(source: Source, options: Options) -> Table:
     """Read the exchanges of all conversations."""
-    conversations = source.documents[0]
-    if not isinstance(conversations, list):
-        raise ScenarioError(f"{source.path}: is not a list of conversations")
+    first = source.documents[0]
+    conversations = first if isinstance(first, list) else source.documents
     count, note = counter(source, options)
     rows: list[tuple[int, int, int, str]] = []
     silent = later = 0
@@ -51,7 +51,7 @@ def read_sharegpt(source: Source, options: Options) -> Table:
 
 def _exchanges(conversation: Any) -> Iterator[tuple[str, str]]:
     """Pairs of what a person said since the last answer and what the model answered."""
-    turns = conversation.get("conversations") if isinstance(conversation, dict) else None
+    turns = first_of(*(dig(conversation, key) for key in CONVERSATIONS))
     asked = ""
     for turn in turns if isinstance(turns, list) else []:
         if not isinstance(turn, dict):
