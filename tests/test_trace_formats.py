@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import get_args
 
 import numpy as np
@@ -225,6 +227,25 @@ def test_conversations_may_stand_one_a_line(tmp_path: Path) -> None:
     path.write_text(json.dumps({"model": "m", "conversation": turns}) + "\n")
     trace = read_trace(path, needs_arrival=None, options=TEXTS)
     assert (trace.input_len.tolist(), trace.output_len.tolist()) == ([3], [2])
+
+
+def test_a_tokenizer_counts_words_where_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for the package `tokenizers`: one token a word."""
+
+    class Words:
+        @classmethod
+        def from_file(cls, name: str) -> "Words":
+            assert name == str(tmp_path / "tokenizer.json")
+            return cls()
+
+        def encode(self, text: str) -> SimpleNamespace:
+            return SimpleNamespace(ids=text.split())
+
+    monkeypatch.setitem(sys.modules, "tokenizers", SimpleNamespace(Tokenizer=Words))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    trace = read("sharegpt.json", Options(tokenizer=str(tmp_path / "tokenizer.json")))
+    assert trace.input_len.tolist() == [13, 5], "four questions of four words, run together at three places"
+    assert "Lengths are those of the tokenizer" in notes(trace)
 
 
 def test_a_tokenizer_that_cannot_be_had_is_named() -> None:

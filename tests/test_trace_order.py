@@ -102,6 +102,21 @@ def test_what_was_left_out_stands_in_table_report_and_summary(tmp_path: Path) ->
     assert json.loads(json.dumps(summary))["trace"] == summary["trace"]
 
 
+def test_words_of_a_file_command_no_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    result = {"start_times": [1.0, 2.0], "input_lens": [5, 5], "output_lens": [1, 0], "errors": ["", "\x1b[31mred\x07"]}
+    path.write_text(json.dumps(result))
+    trace = read_trace(path)
+    assert "?[31mred?" in notes(trace)
+    assert notes(trace).isprintable()
+    path.write_text(json.dumps(result | {"output_lens": [0, 0], "errors": ["\x1b[31m"] * 2}))
+    with pytest.raises(ScenarioError, match=r"request 0: the request failed: \?\[31m"):
+        read_trace(path)
+    path.write_text('{"col\\u001bour": 1}\n')
+    with pytest.raises(ScenarioError, match=r"the keys col\?our; known"):
+        read_trace(path)
+
+
 def test_without_a_trace_nothing_is_said_of_one() -> None:
     summary = summarize(simulate(scenario("workload.num_requests=5")))
     assert "trace" not in summary

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from simserve.spec.errors import ScenarioError
 from simserve.workload.formats.table import Column, Table, to_floats
 from simserve.workload.lengths import LONGEST
+from simserve.workload.trace_report import printable
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -57,12 +58,12 @@ def good_rows(
         what = f"{table.place} {table.numbers[row]}: {_complaint(worst, row, table)}"
         if not skip_bad_rows:
             raise ScenarioError(
-                f"{path}, {what}; correct it, or leave such rows out with workload.trace.skip_bad_rows: true"
+                f"{path}, {printable(what)}; correct it, or leave such rows out with workload.trace.skip_bad_rows: true"
             )
         first = min(first, (row, what))
         columns = _only(columns, ~np.logical_or.reduce([fault.bad for fault in faults]))
     if not len(columns["row"]):
-        raise ScenarioError(f"{path}: all of the {len(table.numbers)} rows are bad; the first: {first[1]}")
+        raise ScenarioError(f"{path}: all of the {len(table.numbers)} rows are bad; the first: {printable(first[1])}")
     if not needs_arrival:  # another clock decides, and the file's order stands
         columns["arrival"] = np.full(len(columns["row"]), np.nan)
     columns, moved = _in_order(columns)

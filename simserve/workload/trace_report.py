@@ -5,6 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 
+def printable(text: str) -> str:
+    """Words of a file without what would command a terminal."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
 @dataclass(frozen=True, slots=True)
 class TraceReport:
     """An account of one reading of a trace. `rows` are those of the window that limit and offset take.
@@ -32,7 +37,7 @@ class TraceReport:
             "rows": self.rows,
             "requests": self.requests,
             "left_out": self.left_out,
-            "first_left_out": self.first_left_out or None,
+            "first_left_out": printable(self.first_left_out) or None,
             "sorted_rows": self.sorted_rows,
             "ignored_columns": list(self.ignored_columns),
             "notes": list(self.sentences()),
@@ -40,6 +45,9 @@ class TraceReport:
 
     def sentences(self) -> Iterator[str]:
         """Everything that was changed on the way, and what is worth a look."""
+        return map(printable, self._sentences())
+
+    def _sentences(self) -> Iterator[str]:
         if self.left_out:
             yield f"{self.left_out:,} of {self.rows:,} rows left out, the first at {self.first_left_out}."
         if self.sorted_rows:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from simserve.spec.errors import ScenarioError
 from simserve.workload.formats.columns import header_of
 from simserve.workload.formats.source import Source
+from simserve.workload.trace_report import printable
 
 Kind = Literal["csv", "json lines", "json", "parquet"]
 _LOOKED_AT = 20
@@ -35,7 +36,7 @@ class Sample:
     def described(self) -> str:
         """What a person would call it."""
         what = {"csv": "CSV with the columns", "json lines": "JSON lines with the keys", "json": "JSON with the keys"}
-        shown = ", ".join(self.names[:12]) or "none"
+        shown = printable(", ".join(self.names[:12])) or "none"
         return f"{what.get(self.kind, self.kind)} {shown[:200]}{', ...' if len(self.names) > 12 else ''}"
 
 
