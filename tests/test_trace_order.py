@@ -42,6 +42,14 @@ def test_one_late_row_costs_no_other(tmp_path: Path) -> None:
         assert "2 rows stood behind a later one and were put in order of time." in notes(trace)
 
 
+def test_a_window_of_unsorted_rows_says_which_rows_it_counts(tmp_path: Path) -> None:
+    path = save(tmp_path, "0,10,1", "9,20,2", "1,30,3", "2,40,4")
+    trace = read_trace(path, limit=3)
+    assert trace.input_len.tolist() == [10, 30, 20]
+    assert "limit and offset count rows in the order of the file." in notes(trace)
+    assert "limit and offset" not in notes(read_trace(path))
+
+
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=30))
 def test_any_order_gives_the_requests_in_order_of_time(
     tmp_path_factory: pytest.TempPathFactory, times: list[int]

@@ -153,6 +153,8 @@ def _read(
     by_server = "input_len" in table.columns or template is not None
     trace = _trace(taken.columns, table, len(table.numbers) - len(taken.columns["row"]), by_server)
     report = _report(trace, table, taken, form, is_recognised=format is None)
+    if taken.sorted_rows and (offset or options.rows.stop is not None):
+        report = replace(report, notes=(*report.notes, "limit and offset count rows in the order of the file."))
     trace = replace(trace, report=report)
     return _retimed(trace, path, from_zero=offset > 0 or not table.own_clock, pace=pace)
 
