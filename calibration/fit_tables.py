@@ -15,8 +15,8 @@ import yaml
 from calibration import distil
 from calibration.held_out import HeldOut, held_out
 from calibration.kernel_source import read_kernels
-from simserve.spec.catalogue import read_gpu
 from simserve.spec.errors import ScenarioError
+from simserve.spec.gpus import read_gpu
 from simserve.spec.hardware import GpuSpec
 
 HELD_OUT = "held_out.yaml"

@@ -107,7 +107,7 @@ def write_profile(
     Raises:
         ScenarioError: there is no such base.
     """
-    from simserve.spec.catalogue import resolve_gpu
+    from simserve.spec.gpus import resolve_gpu
 
     name = folder.resolve().name
     section = CalibratedSpec.model_validate(section).model_dump(mode="json")

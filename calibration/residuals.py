@@ -15,8 +15,8 @@ from calibration.profile import SAMPLES
 from calibration.samples import read_samples
 from simserve.report.plots.style import plain_log_axis
 from simserve.spec.calibrated import CalibratedSpec
-from simserve.spec.catalogue import read_gpu
 from simserve.spec.errors import ScenarioError
+from simserve.spec.gpus import read_gpu
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

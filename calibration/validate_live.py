@@ -13,8 +13,8 @@ from calibration.engine.runner import ModelRunner
 from calibration.live import refuse
 from simserve.simulation import scheduler_config
 from simserve.spec.calibrated import CalibratedSpec
-from simserve.spec.catalogue import resolve_gpu
 from simserve.spec.errors import ScenarioError
+from simserve.spec.gpus import resolve_gpu
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.load import parse_scenario
 from simserve.spec.scenario import Scenario

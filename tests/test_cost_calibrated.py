@@ -10,8 +10,8 @@ from simserve.cost.calibrated import CalibratedStepCost
 from simserve.simulation import simulate
 from simserve.spec import resources
 from simserve.spec.calibrated import CalibratedSpec
-from simserve.spec.catalogue import find_gpu
 from simserve.spec.errors import ScenarioError
+from simserve.spec.gpus import find_gpu
 from simserve.spec.load import load_scenario, parse_scenario
 from simserve.spec.scenario import Scenario
 from simserve.spec.ticks import to_seconds

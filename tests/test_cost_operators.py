@@ -1,6 +1,7 @@
 """Operators one by one: what they move and compute, what binds them, and the curves their times are read from."""
 
 import dataclasses
+from itertools import product
 from operator import mul
 
 import numpy as np
@@ -17,7 +18,8 @@ from simserve.cost.launch import GraphMode, Launch, graph_policy, launch_totals,
 from simserve.cost.operators import Elementwise, ExpertLinear, Linear, Routing, kernel_over, whole_tiles
 from simserve.cost.shape import LogitWork, forward_shape
 from simserve.cost.sharding import Sharding, sharding
-from simserve.spec.catalogue import find_gpu, find_model
+from simserve.spec.catalogue import find_model
+from simserve.spec.gpus import find_gpu
 from simserve.spec.hardware import AllReduceSpec
 from simserve.spec.ticks import to_seconds, to_ticks
 
@@ -26,7 +28,7 @@ DEVICE = Device(
     elementwise_bandwidth=1e12,
     attention_bandwidth=1e12,
     peak_flops={"bf16": 1e14, "fp8": 2e14},
-    gemm_mfu={"bf16": mfu_curve({1: 1.0}), "fp8": mfu_curve({1: 1.0})},
+    gemm_mfu={pair: mfu_curve({1: 1.0}) for pair in product(("bf16", "fp8", "int4"), ("bf16", "fp8"))},
     attention_mfu=mfu_curve({1: 1.0}),
     l2_bytes=1e6,
     gemm_floor=2e-6,

@@ -15,9 +15,10 @@ from simserve.cost.explain import explain_step, operators_of_step
 from simserve.cost.launch import GraphMode
 from simserve.cost.mixed_attention import InModelAttention
 from simserve.cost.modelled import ModelledStepCost
-from simserve.spec.catalogue import find_gpu, find_model
+from simserve.spec.catalogue import find_model
 from simserve.spec.dtypes import bytes_per_element, scale_bytes_per_element
 from simserve.spec.errors import ScenarioError
+from simserve.spec.gpus import find_gpu
 from simserve.spec.hardware import LaunchSpec
 from simserve.spec.load import parse_scenario
 from simserve.spec.scenario import Scenario

@@ -24,9 +24,9 @@ from simserve.cost.modelled import ModelledStepCost
 from simserve.cost.sharding import sharding
 from simserve.cost.tables import Tables, tables_of
 from simserve.spec import resources
-from simserve.spec.catalogue import find_gpu, profiles, resolve_gpu
 from simserve.spec.errors import ScenarioError
 from simserve.spec.experts import ExpertParallelSpec
+from simserve.spec.gpus import find_gpu, profiles, resolve_gpu
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.load import parse_scenario
 from simserve.spec.scenario import Scenario

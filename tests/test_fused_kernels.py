@@ -10,8 +10,8 @@ from simserve.cost.collectives import one_shot
 from simserve.cost.curve import FloatArray
 from simserve.cost.modelled import ModelledStepCost
 from simserve.cost.operators import FusedAllReduce
-from simserve.spec.catalogue import find_gpu
 from simserve.spec.errors import ScenarioError
+from simserve.spec.gpus import find_gpu
 from simserve.spec.hardware import OneShotSpec
 from simserve.spec.load import parse_scenario
 from simserve.spec.ticks import to_ticks

@@ -1,9 +1,10 @@
 """GPU profiles: complete, physical, each number with its source, and changed without touching the rest."""
 
+import numpy as np
 import pytest
 
-from simserve.spec.catalogue import find_gpu, profiles, read_gpu, resolve_gpu
 from simserve.spec.errors import ScenarioError
+from simserve.spec.gpus import find_gpu, profiles, read_gpu, resolve_gpu
 from simserve.spec.hardware import GpuSpec
 
 REAL = [gpu for gpu in profiles() if gpu.name != "ideal-3tb" and gpu.calibrated is None]
@@ -31,6 +32,24 @@ def test_the_gpus_that_people_ask_for_are_there():
         ("l4-24gb", 300e9, 121e12, 22.03),
         ("rtx-4090-24gb", 1.008e12, 165.2e12, 23.517),
         ("mi300x-192gb", 5.3e12, 1307.4e12, 191.98),
+        ("a100-sxm-40gb", 1.555e12, 312e12, 39.49),
+        ("a100-pcie-80gb", 1.935e12, 312e12, 79.25),
+        ("h100-pcie-80gb", 2.039e12, 756e12, 79.19),
+        ("h100-nvl-94gb", 3.938e12, 835.5e12, 93.1),
+        ("h20-96gb", 4e12, 148e12, 95.22),
+        ("h20-141gb", 4.8e12, 148e12, 139.8),
+        ("gh200-96gb", 4e12, 989.4e12, 94.5),
+        ("gh200-144gb", 4.9e12, 989.4e12, 142.8),
+        ("l40-48gb", 864e9, 181.05e12, 44.4),
+        ("rtx-6000-ada-48gb", 960e9, 364.2e12, 47.5),
+        ("a10g-24gb", 600e9, 70e12, 22.06),
+        ("rtx-3090-24gb", 936e9, 71e12, 23.69),
+        ("rtx-5090-32gb", 1.792e12, 209.5e12, 31.36),
+        ("mi325x-256gb", 6e12, 1307.4e12, 255.98),
+        ("mi355x-288gb", 8e12, 2516.6e12, 287.98),
+        ("b300-sxm-288gb", 8e12, 2250e12, 267.69),
+        ("gb200-186gb", 8e12, 2500e12, 184.31),
+        ("gb300-279gb", 8e12, 2500e12, 276.5),
     ],
 )
 def test_data_sheet_numbers(name, bandwidth, bf16, memory):
@@ -38,6 +57,24 @@ def test_data_sheet_numbers(name, bandwidth, bf16, memory):
     assert gpu.hbm_bandwidth == bandwidth
     assert gpu.peak_flops["bf16"] == bf16
     assert gpu.memory / GIB == pytest.approx(memory, abs=0.001)
+
+
+@pytest.mark.parametrize("gpu", REAL, ids=by_name)
+def test_formats_are_those_of_the_architecture(gpu):
+    """No fp8 on Ampere, fp4 on Blackwell and CDNA 4 alone; a peak for twice the bits is at most half as high."""
+    formats, architecture = set(gpu.peak_flops), gpu.architecture
+    assert ("fp8" in formats) == (architecture not in {"sm_80", "sm_86"})
+    assert ("nvfp4" in formats) == (architecture in {"sm_100", "sm_103", "sm_120"})
+    assert ("mxfp4" in formats) == (architecture in {"sm_100", "sm_103", "sm_120", "gfx950"})
+    assert gpu.peak_flops["bf16"] == gpu.peak_flops["fp16"]
+    assert gpu.peak_flops.get("fp8", np.inf) > 1.99 * gpu.peak_flops["bf16"]
+
+
+@pytest.mark.parametrize("gpu", [gpu for gpu in REAL if gpu.tables is None], ids=by_name)
+def test_what_was_measured_on_another_card_is_not_claimed(gpu):
+    assert "not measured" in gpu.provenance or "default" in gpu.provenance or "kernel measurements" in gpu.provenance
+    assert "tables" not in gpu.sources or "left out" in gpu.sources["tables"]
+    assert not gpu.expert_kernels or gpu.tables
 
 
 @pytest.mark.parametrize("gpu", REAL, ids=by_name)
@@ -101,7 +138,8 @@ def test_vllm_classes():
     assert find_gpu("a100-sxm-80gb").vllm_class == "standard"
     assert find_gpu("h100-sxm-80gb").vllm_class == "large"
     assert find_gpu("b200-sxm-180gb").vllm_class == "xlarge"
-    assert [gpu.name for gpu in profiles() if gpu.is_datacenter_blackwell] == ["b200-sxm-180gb"]
+    blackwell = {gpu.name for gpu in profiles() if gpu.is_datacenter_blackwell}
+    assert blackwell == {"b200-sxm-180gb", "b300-sxm-288gb", "gb200-186gb", "gb300-279gb"}
 
 
 def test_the_ideal_device_adds_nothing_to_bandwidth():

@@ -15,7 +15,7 @@ from simserve.cost.grid import read_table
 from simserve.cost.mixed_attention import Axis, InModelAttention, Shares, attention_time
 from simserve.cost.tables import tables_of
 from simserve.spec import resources
-from simserve.spec.catalogue import find_gpu
+from simserve.spec.gpus import find_gpu
 from simserve.spec.ticks import to_seconds
 
 CARD = find_gpu("rtx-pro-6000-96gb")

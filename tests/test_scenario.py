@@ -356,7 +356,12 @@ def complaint(text, *overrides):
         ("workload:", "workloads:", "s.yaml:3: workloads: unknown key 'workloads'; did you mean 'workload'?"),
         ("model: llama-3.1-8b\n", "", "s.yaml:1: model: is needed and not given"),
         ("llama-3.1-8b", "lama-3.1-8b", "s.yaml:2: model: unknown model 'lama-3.1-8b'; did you mean 'llama-3.1-8b'?"),
-        ("h100-sxm-80gb", "h100", "s.yaml:9: cluster.gpu: unknown GPU 'h100'; did you mean 'h100-sxm-80gb'?"),
+        ("h100-sxm-80gb", "h100-sxn", "s.yaml:9: cluster.gpu: unknown GPU 'h100-sxn'; did you mean 'h100-sxm-80gb'?"),
+        (
+            "h100-sxm-80gb",
+            "h100",
+            "s.yaml:9: cluster.gpu: h100 is h100-nvl-94gb, h100-pcie-80gb or h100-sxm-80gb; name one",
+        ),
         ("poisson", "poison", "s.yaml:4: workload.arrivals: process: expected one of poisson, gamma, "),
         ("rate: 8", "rate: -8", "s.yaml:4: workload.arrivals.rate: must be greater than 0, got -8"),
         ("rate: 8", "rate: .nan", "s.yaml:4: workload.arrivals.rate: expected a plain number, got nan"),

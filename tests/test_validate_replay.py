@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from simserve.cli import app
 from simserve.simulation import simulate
-from simserve.spec.catalogue import read_gpu
 from simserve.spec.errors import ScenarioError
+from simserve.spec.gpus import read_gpu
 from simserve.spec.load import load_scenario, parse_scenario
 from simserve.spec.scenario import Scenario
 from simserve.validation.fit import CONSTANTS, FittedServer, fit_server, write_profile

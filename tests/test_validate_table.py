@@ -14,8 +14,8 @@ from simserve.cost.build import build_step_cost
 from simserve.cost.sharding import sharding
 from simserve.cost.tables import tables_of
 from simserve.planning.executor import SerialExecutor
-from simserve.spec.catalogue import find_gpu
 from simserve.spec.errors import ScenarioError
+from simserve.spec.gpus import find_gpu
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.ticks import to_seconds
 from simserve.spec.workload import ClosedLoop, Poisson, UniformLength
@@ -343,7 +343,7 @@ def test_a_machine_with_links_of_its_own_is_taken_with_them() -> None:
         for source in ("casys-kaist/LLMServingSim", "somebody else")
     )
     assert here.interconnect.all_reduce[2].bus_bandwidth == 16e9
-    assert here.interconnect.all_reduce[4] == elsewhere.interconnect.all_reduce[4]
+    assert here.interconnect.all_reduce.keys() == {2}, "four were measured over other links"
     assert elsewhere.interconnect == find_gpu("rtx-pro-6000-96gb").interconnect
     assert modelled_all_reduce(here) > 2 * modelled_all_reduce(elsewhere)
 

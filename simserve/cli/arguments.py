@@ -43,7 +43,7 @@ def scenario_path(name: str) -> Path:
 
 
 def known_path(kind: "resources.Kind", name: str, suffix: str = "") -> Path:
-    """Path of a scenario or a profile that comes with simserve; the message of a miss suggests the nearest."""
+    """Path of a scenario that comes with simserve; the message of a miss suggests the nearest."""
     from simserve.spec import resources
     from simserve.spec.strict import nearest
 
@@ -51,9 +51,8 @@ def known_path(kind: "resources.Kind", name: str, suffix: str = "") -> Path:
     if path is None:
         known = list(resources.names(kind))
         near = nearest(name, known) or next((one for one in known if name in one), None)
-        noun = {"scenarios": "scenario, neither a file nor in the gallery", "hardware_profiles": "GPU"}[kind]
         remedy = f"did you mean {near!r}?" if near else f"known: {', '.join(known)}"
-        fail(f"{name!r}: no such {noun}; {remedy}")
+        fail(f"{name!r}: no such scenario, neither a file nor in the gallery; {remedy}")
     return path
 
 

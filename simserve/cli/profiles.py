@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from simserve.cli.arguments import Force, Json, Name, known_path
+from simserve.cli.arguments import Force, Json, Name
 from simserve.cli.console import guarded, print_json, print_table, progress_bar, say
 
 _HELD_OUT = "held_out.yaml"
@@ -37,19 +37,26 @@ def show(name: Name = None, json: Json = False) -> None:
     Example: simserve profiles h100-sxm-80gb
     """
     from simserve.spec import resources
+    from simserve.spec.gpu_names import profile_named
+    from simserve.spec.gpus import find_gpu
 
     if name is None:
         _list(list(resources.names("hardware_profiles")), json)
         return
-    folder = known_path("hardware_profiles", name)
+    name = profile_named(name)
+    folder = resources.folder("hardware_profiles") / name
     text = (folder / "profile.yaml").read_text(encoding="utf-8")
     errors = (folder / _HELD_OUT).read_text(encoding="utf-8") if (folder / _HELD_OUT).exists() else ""
     if json:
         import yaml
 
-        print_json(yaml.safe_load(text) | ({"held_out": yaml.safe_load(errors)} if errors else {}))
+        stated = yaml.safe_load(text)
+        whole = {"base": stated["base"], **find_gpu(name).model_dump()} if "base" in stated else stated
+        print_json(whole | ({"held_out": yaml.safe_load(errors)} if errors else {}))
         return
     typer.echo(text, nl=False)
+    if base := next((line for line in text.splitlines() if line.startswith("base: ")), ""):
+        typer.echo(f"# all else as in {base.removeprefix('base: ')}; --json prints every number")
     if errors:
         typer.echo(_as_comment(errors))
 
@@ -60,7 +67,7 @@ def _as_comment(text: str) -> str:
 
 
 def _list(names: list[str], json: bool) -> None:
-    from simserve.spec.catalogue import find_gpu
+    from simserve.spec.gpus import find_gpu
 
     gpus = [find_gpu(name) for name in names]
     if json:
@@ -73,11 +80,12 @@ def _list(names: list[str], json: bool) -> None:
             f"{gpu.hbm_bandwidth / 1e12:.2f} TB/s",
             f"{gpu.peak_flops['bf16'] / 1e12:,.0f} TFLOP/s",
             f"{gpu.interconnect.kind} {gpu.interconnect.bandwidth / 1e9:,.0f} GB/s",
+            "calibrated" if gpu.calibrated else "kernels" if gpu.tables else "datasheet",
         ]
         for name, gpu in zip(names, gpus, strict=True)
     ]
     note = "simserve profiles NAME shows the source of each number; another GPU: cluster.gpu: {base: NAME, ...}"
-    print_table("", ["GPU", "memory", "bandwidth", "bf16 dense", "link"], rows, note)
+    print_table("", ["GPU", "memory", "bandwidth", "bf16 dense", "link", "cost level"], rows, note)
 
 
 @profiles.command()

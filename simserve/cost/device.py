@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from simserve.cost.curve import FloatArray, LogLogCurve, mfu_curve
+from simserve.cost.gemm_share import gemm_share
 from simserve.cost.tables import Tables
+from simserve.spec.dtypes import bytes_per_element
 from simserve.spec.hardware import GpuSpec
 
 _DECODE_TILE = 64
@@ -16,10 +18,15 @@ _FLASH_ATTENTION_2 = frozenset({"sm_80", "sm_86", "sm_89", "sm_120"})
 a decode works on a tile of so many queries, all but one of them idle. Measured with Llama-3.1-8B in vLLM 0.19 (4,480
 batches on RTX PRO 6000, 3,960 on RTX 4090; LLMServingSim, MIT)."""
 
-_WIDENING_MFU = {"sm_80": 0.45, "sm_89": 0.7, "sm_120": 0.7}
+_WIDENING_MFU = {"sm_80": 0.45, "sm_86": 0.7, "sm_89": 0.7, "sm_120": 0.7}
 """Share of the 16-bit peak that a GEMM reaches whose weights are widened first (Marlin), by architecture. A100: 141
 TFLOP/s from 64 rows on (bench.py of Marlin, in vLLM's pull request 2497). L40S 0.72 and RTX PRO 6000 0.66: experts in
-mxfp4 and int4 over many rows (aisimulate 0.13, Apache-2.0, vLLM 0.24)."""
+mxfp4 and int4 over many rows (aisimulate 0.13, Apache-2.0, vLLM 0.24). sm_86 is a guess: not measured, and nearer to
+sm_89 than to the A100 in what its tensor cores do beside its other lanes."""
+
+_WIDENED_FROM = 64
+"""Rows from which on that share was measured. Fewer rows are bound by reading the narrow weights, so that it must not
+be asked of them; that they reach the share of the roofline that 16-bit weights reach is a guess."""
 
 _L2_OF_ACTIVATIONS = 1 / 3
 """Share of L2 in which activations wait from one kernel to the next; weights pass through the rest. Elementwise kernels
@@ -57,7 +64,7 @@ def measured_format(dtype: str, measured: Iterable[str]) -> str:
 class Device:
     """One GPU. Rates in B/s and FLOP/s, floors in seconds, formats by name.
 
-    `gemm_bandwidth` is by weight format, `peak_flops` and `gemm_mfu` by compute format. Activations that fit into
+    `gemm_bandwidth` is by weight format, `peak_flops` by compute format, `gemm_mfu` by both. Activations that fit into
     `l2_bytes` do not travel to HBM.
     """
 
@@ -65,7 +72,7 @@ class Device:
     elementwise_bandwidth: float
     attention_bandwidth: float
     peak_flops: Mapping[str, float]
-    gemm_mfu: Mapping[str, LogLogCurve]
+    gemm_mfu: Mapping[tuple[str, str], LogLogCurve]
     attention_mfu: LogLogCurve
     l2_bytes: float
     gemm_floor: float
@@ -79,7 +86,7 @@ class Device:
     l2_bandwidth: float = math.inf
     num_sms: int = 192
     widening_mfu: float = 1.0
-    """Most that a GEMM reaches of the peak whose weights are widened first."""
+    """Most that a GEMM over many rows reaches of the peak whose weights are widened first."""
     cold: bool = False
     """Decode attention finds no KV in L2, as in a model: all other layers pass between two reads of it."""
     tables: Tables | None = None
@@ -98,7 +105,9 @@ class Device:
             attention_bandwidth=gpu.hbm_bandwidth * share.hbm_decode_attention,
             peak_flops=gpu.peak_flops,
             gemm_mfu={
-                dtype: mfu_curve(share.gemm_mfu[measured_format(dtype, share.gemm_mfu)]) for dtype in gpu.peak_flops
+                (weights, compute): gemm_share(gpu, weights, compute, measured_format(compute, share.gemm_mfu))
+                for weights in ("bf16", *_SAME_KERNELS)
+                for compute in gpu.peak_flops
             },
             attention_mfu=mfu_curve(share.prefill_attention_mfu),
             l2_bytes=gpu.l2_bytes,
@@ -115,6 +124,15 @@ class Device:
             cold=cold,
             tables=tables,
         )
+
+    def share_of_peak(self, weights: str, compute: str, rows: FloatArray) -> FloatArray:
+        """Share of the peak of `compute` that a GEMM over so many rows reaches on such weights, were they read in no
+        time.
+        """
+        share = self.gemm_mfu[weights, compute](rows)
+        if bytes_per_element(weights) < bytes_per_element(compute):
+            share = np.where(rows < _WIDENED_FROM, share, np.minimum(share, self.widening_mfu))
+        return share
 
     def beyond_l2(self, moved: FloatArray) -> FloatArray:
         """Bytes of those that an elementwise kernel moves that travel to HBM."""

@@ -131,9 +131,7 @@ def _gemm_times(
     where the time is measured, these only say whether bytes or FLOPs bind it.
     """
     moved, flops = work
-    mfu = 1.0 if rows is None else device.gemm_mfu[compute](rows)
-    if bytes_per_element(dtype) < bytes_per_element(compute):
-        mfu = np.minimum(mfu, device.widening_mfu)
+    mfu = 1.0 if rows is None else device.share_of_peak(dtype, compute, rows)
     return {
         "memory": moved / device.gemm_bandwidth[dtype],
         "compute": flops / (device.peak_flops[compute] * mfu),

@@ -16,8 +16,8 @@ from simserve.cost.curve import FloatArray
 from simserve.cost.gemm_table import ExpertsShape, ExpertsTable, GemmTable, RowCurve
 from simserve.cost.grid import Table, read_table, rising
 from simserve.spec import resources
-from simserve.spec.catalogue import find_gpu
 from simserve.spec.dtypes import bytes_per_element
+from simserve.spec.gpus import find_gpu
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.model import ModelSpec
 from simserve.spec.run import AllReduceKernel

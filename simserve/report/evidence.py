@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from simserve.spec import resources
-from simserve.spec.catalogue import find_gpu
+from simserve.spec.gpus import find_gpu
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.model import ModelSpec
 from simserve.spec.scenario import Scenario

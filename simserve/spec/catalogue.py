@@ -6,14 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from simserve.spec import resources
-from simserve.spec.complaints import describe
-from simserve.spec.document import read_document
 from simserve.spec.dtypes import DTYPES, canonical_dtype, is_dtype
 from simserve.spec.errors import ScenarioError
-from simserve.spec.hardware import GpuSpec
 from simserve.spec.hugging_face.config import model_from_config
 from simserve.spec.model import ModelSpec
 from simserve.spec.quantities import shown
@@ -23,11 +18,6 @@ from simserve.spec.strict import nearest, unknown
 def catalogue() -> list[ModelSpec]:
     """All models that come with simserve, by name."""
     return [find_model(name) for name in resources.names("models")]
-
-
-def profiles() -> list[GpuSpec]:
-    """All GPU profiles that come with simserve, by name."""
-    return [find_gpu(name) for name in resources.names("hardware_profiles")]
 
 
 @cache
@@ -110,10 +100,10 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def is_path(name: str) -> bool:
-    """Whether a model or GPU is named by a file rather than by its name or id in the catalogue."""
+    """Whether a model is named by a file rather than by its name or id in the catalogue."""
     if "/" in name and name.lower() in _names_by_id():
         return Path(name).exists()
-    return "/" in name or name.endswith((".json", ".yaml", ".yml"))
+    return resources.is_path(name)
 
 
 def resolve_model(value: Any) -> Any:
@@ -159,7 +149,10 @@ def _model_with_changes(value: Mapping[str, Any]) -> dict[str, Any]:
     keys = {_OUR_NAMES.get(key, key): item for key, item in stated.items() if key not in _CHANGES}
     weights = canonical_dtype(stated.get("weight_dtype"))
     if weights is not None and not is_dtype(weights):
-        raise ScenarioError(f"weight_dtype: expected one of {', '.join(DTYPES)}, got {shown(stated['weight_dtype'])}")
+        near = nearest(weights, DTYPES) if isinstance(weights, str) else None
+        hint = f"; did you mean {near!r}?" if near else ""
+        said = shown(stated["weight_dtype"])
+        raise ScenarioError(f"weight_dtype: expected one of {', '.join(DTYPES)}, got {said}{hint}")
     model = model_from_config(
         _with_keys(config, keys),
         str(value.get("name", name)),
@@ -220,60 +213,3 @@ def _read_beside(path: Path) -> dict[str, Any] | None:
         return None
     beside = path.with_name(path.name.removesuffix("config.json") + "hf_quant_config.json")
     return _read_json(beside) if beside.is_file() else None
-
-
-@cache
-def find_gpu(name: str) -> GpuSpec:
-    """Profile that comes with simserve.
-
-    Raises:
-        ScenarioError: no such name; the message suggests the nearest.
-    """
-    path = resources.find("hardware_profiles", f"{name}/profile.yaml")
-    if path is None:
-        known = resources.names("hardware_profiles")
-        raise ScenarioError(f"{unknown('GPU', name, known)} (a GPU of your own is the path of its profile.yaml)")
-    return read_gpu(path)
-
-
-def read_gpu(path: Path) -> GpuSpec:
-    """Profile of a YAML file, or of the `profile.yaml` in a folder. It may state a `base` and what differs from it.
-
-    Raises:
-        ScenarioError: the file cannot be read or is not a profile; one line per problem.
-    """
-    document = read_document(path / "profile.yaml" if path.is_dir() else path)
-    try:
-        return GpuSpec.model_validate(resolve_gpu(document.data) if isinstance(document.data, dict) else document.data)
-    except ValidationError as error:
-        raise ScenarioError(describe(error, document)) from None
-
-
-def resolve_gpu(value: Any) -> Any:
-    """Fields of the GPU that `cluster.gpu` names.
-
-    A profile's name; the path of a profile; a mapping with `base` (name or path) and what differs from it, section by
-    section, tables of numbers as a whole; or a mapping of all fields.
-
-    Raises:
-        ScenarioError: no such profile, or a file that is not one.
-    """
-    if isinstance(value, str):
-        return read_gpu(Path(value)) if is_path(value) else find_gpu(value)
-    if isinstance(value, GpuSpec):
-        return value
-    if not isinstance(value, Mapping):
-        raise ScenarioError(f"expected the name of a GPU, the path of a profile.yaml, or a mapping, got {shown(value)}")
-    if "base" not in value:
-        return value
-    base = resolve_gpu(value["base"])
-    base = base.model_dump() if isinstance(base, GpuSpec) else base
-    return _overlaid(base, {key: item for key, item in value.items() if key != "base"})
-
-
-def _overlaid(base: Any, changes: Any) -> Any:
-    is_table = isinstance(changes, Mapping) and all(isinstance(key, int) for key in changes)
-    holds_numbers = isinstance(base, Mapping) and not any(isinstance(item, Mapping) for item in base.values())
-    if not isinstance(base, Mapping) or not isinstance(changes, Mapping) or (is_table and holds_numbers):
-        return changes
-    return {**base, **{key: _overlaid(base.get(key), item) for key, item in changes.items()}}

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from simserve.spec import resources
-from simserve.spec.catalogue import is_path
 from simserve.spec.document import Document
+from simserve.spec.resources import is_path
 
 
 def with_absolute_files(document: Document, folder: Path) -> Document:
@@ -34,6 +34,8 @@ def _absolute_data_files(value: Any, folder: Path) -> Any:
     if not isinstance(value, dict):
         return value
     found = {key: _absolute_data_files(item, folder) for key, item in value.items()}
+    if isinstance(found.get("tokenizer"), str) and (folder / found["tokenizer"]).exists():
+        found["tokenizer"] = str((folder / found["tokenizer"]).resolve())
     return found | {"file": _absolute_data_file(found["file"], folder)} if isinstance(found.get("file"), str) else found
 
 

@@ -6,25 +6,23 @@ here. Peaks are per GPU and dense, efficiencies multiply them, `sources` names t
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simserve.spec import resources
 from simserve.spec.calibrated import CalibratedSpec
 from simserve.spec.dtypes import is_dtype
+from simserve.spec.magnitudes import Bandwidth, GpuMemory, HbmBandwidth, KernelTime, Peak
 from simserve.spec.quantities import (
     Bytes,
-    BytesPerSecond,
     Dollars,
-    FlopsPerSecond,
-    PositiveBytes,
     PositiveCount,
     PositiveSeconds,
     PositiveShare,
     Seconds,
+    format_quantity,
 )
 from simserve.spec.strict import Strict
 
@@ -39,6 +37,16 @@ Dtype = Annotated[str, AfterValidator(_known_dtype)]
 ShareByCount = Annotated[dict[PositiveCount, PositiveShare], Field(min_length=1)]
 
 
+PeakByFormat = Annotated[dict[Dtype, Peak], Field(min_length=1)]
+
+
+class RatesSpec(Strict):
+    """What a card reads and computes at most."""
+
+    hbm_bandwidth: HbmBandwidth
+    peak_flops: PeakByFormat
+
+
 class EfficiencySpec(Strict):
     """Shares of the peaks that kernels reach, and the time that the shortest of them takes."""
 
@@ -46,33 +54,37 @@ class EfficiencySpec(Strict):
     """Weight format -> share of HBM bandwidth that a GEMM of few rows reaches (m <= 16, weights far larger than L2)."""
     gemm_mfu: Annotated[dict[Dtype, ShareByCount], Field(min_length=1)]
     """Compute format -> rows m of the GEMM -> share of peak FLOP/s; between entries interpolate in log m."""
-    gemm_floor: Seconds
+    measured_at: RatesSpec | None = None
+    """Rates of the card on which the shares of `gemm_mfu` in these formats were measured; null: of this one. Where a
+    GEMM of few rows was bound by reading, its share of the peak says nothing of another card's; see
+    `simserve.cost.gemm_share`."""
+    gemm_floor: KernelTime
     """Shortest GEMM."""
     hbm_decode_attention: PositiveShare
     """Share of HBM bandwidth with which decode attention reads a large KV cache."""
-    decode_attention_floor: Seconds
+    decode_attention_floor: KernelTime
     """Shortest decode attention of one layer."""
-    decode_attention_per_head: Seconds = 0.0
+    decode_attention_per_head: KernelTime = 0.0
     """What each KV head of each sequence adds to decode attention beside the reading of its cache."""
     prefill_attention_mfu: ShareByCount
     """Prompt length -> share of peak bf16 FLOP/s of causal prefill attention."""
-    prefill_attention_floor: Seconds
+    prefill_attention_floor: KernelTime
     hbm_elementwise: PositiveShare
     """Share of HBM bandwidth of norms, rotary embedding and activations."""
-    kernel_floor: Seconds
+    kernel_floor: KernelTime
     """Shortest of any other kernel."""
-    sampler_floor: Seconds = 0.0
+    sampler_floor: KernelTime = 0.0
     """Shortest sampling of one step, all its small kernels together."""
 
 
 class ExpertKernelSpec(Strict):
     """A kernel for the experts of a layer, as measured over many sizes: see `simserve.cost.expert_kernels`."""
 
-    floor: Seconds
+    floor: KernelTime
     """What it takes beside reading and multiplying: routing, sorting of tokens, activation, sum."""
-    bandwidth: BytesPerSecond
+    bandwidth: HbmBandwidth
     """Weights that it reads."""
-    flops: FlopsPerSecond
+    flops: Peak
     """What it multiplies, rows of padding included."""
 
 
@@ -81,7 +93,7 @@ class AllReduceSpec(Strict):
 
     times: Annotated[dict[PositiveCount, PositiveSeconds], Field(min_length=1)]
     """Bytes of the message -> time; between entries a straight line, below the first take the first."""
-    bus_bandwidth: BytesPerSecond
+    bus_bandwidth: Bandwidth
     """Beyond the last entry: bytes * 2 (ranks - 1) / ranks / time."""
 
     @property
@@ -103,28 +115,45 @@ class InterconnectSpec(Strict):
     """Links between the GPUs of one node, and between a GPU and its host."""
 
     kind: str
-    bandwidth: BytesPerSecond
+    bandwidth: Bandwidth
     """GPU to GPU, per GPU and direction."""
-    host_bandwidth: BytesPerSecond
+    host_bandwidth: Bandwidth
     """GPU to host memory, per direction (PCIe)."""
     all_reduce: dict[PositiveCount, AllReduceSpec] = Field(default_factory=dict)
     """Number of ranks -> what an all-reduce takes there."""
     one_shot: dict[PositiveCount, OneShotSpec] = Field(default_factory=dict)
     """The same for the kernel that engines fuse with the norm behind it."""
 
+    @model_validator(mode="after")
+    def _measured_over_these_links(self) -> Self:
+        for ranks, reduce in self.all_reduce.items():
+            if reduce.bus_bandwidth > _MOST_OF_LINK * self.bandwidth:
+                measured, link = (format_quantity(each, "B/s") for each in (reduce.bus_bandwidth, self.bandwidth))
+                raise PydanticCustomError(
+                    "other_links",
+                    "an all-reduce among {ranks} at {measured} was not measured over links of {link}; null leaves it to"
+                    " the bandwidth",
+                    {"key": "all_reduce", "ranks": ranks, "measured": measured, "link": link},
+                )
+        return self
+
+
+_MOST_OF_LINK = 2.0
+"""Bus bandwidth over link bandwidth: switches that sum in flight let each value pass a link once in place of twice."""
+
 
 class LaunchSpec(Strict):
     """CPU time to hand work to the GPU."""
 
-    kernel: Seconds
+    kernel: KernelTime
     """One kernel outside any graph, launched by compiled code (torch.compile)."""
-    graph: Seconds
+    graph: KernelTime
     """Replay of one whole CUDA graph."""
-    eager: Seconds | None = None
+    eager: KernelTime | None = None
     """One operator called from Python, with the framework's dispatch: all of them under `enforce_eager`, which compiles
     nothing, and attention wherever it is outside a graph. As `kernel` where it is left out.
     """
-    autotuned: Seconds | None = None
+    autotuned: KernelTime | None = None
     """One GEMM of FlashInfer, whose call from Python looks for the kernel that its autotuner chose. As `eager` where it
     is left out.
     """
@@ -157,15 +186,15 @@ class GpuSpec(Strict):
     name: str
     provenance: str = ""
     """Where the efficiencies come from, in one line."""
-    memory: PositiveBytes
+    memory: GpuMemory
     """Total that the driver reports, which is what `gpu_memory_utilization` is a share of."""
-    hbm_bandwidth: BytesPerSecond
-    peak_flops: Annotated[dict[Dtype, FlopsPerSecond], Field(min_length=1)]
+    hbm_bandwidth: HbmBandwidth
+    peak_flops: PeakByFormat
     """Compute format -> dense FLOP/s of the tensor cores; a format that is missing has no hardware path."""
     num_sms: PositiveCount = 192
     """Streaming multiprocessors (or compute units): how many thread blocks it takes to fill the card."""
     l2_bytes: Bytes
-    l2_bandwidth: BytesPerSecond | None = None
+    l2_bandwidth: HbmBandwidth | None = None
     """What norms, rotary embedding and activations reach where L2 holds their data; null: as good as no time."""
     architecture: str = ""
     """`sm_90`, `gfx942`, ...: decides vLLM's defaults on data-centre Blackwell."""
@@ -214,7 +243,9 @@ class GpuSpec(Strict):
         device.
         """
         words = {"sources", "provenance"} | ({"calibrated"} if self.calibrated is None else set())
-        numbers: Mapping[str, object] = self.model_dump(mode="json", exclude=words)
+        numbers: dict[str, Any] = self.model_dump(mode="json", exclude=words)
+        if self.efficiency.measured_at is None:
+            del numbers["efficiency"]["measured_at"]
         seen = hashlib.sha256(json.dumps(numbers, sort_keys=True).encode())
         folder = None if self.tables is None else resources.find("hardware_profiles", self.tables)
         for path in sorted(folder.glob("*.csv")) if folder else ():

@@ -62,6 +62,8 @@ class ModelSpec(Strict):
     """Parameters outside the layers beside embedding, head and last norm, by what they are."""
     learned_positions: Count = 0
     """Positions with an embedding of their own; 0 where positions are rotary or none."""
+    last_norm: bool = True
+    """Whether the norm behind the layers has weights (that of OLMo 1 has none)."""
     drafting_layers: Count = 0
     """Layers of the checkpoint that propose drafts (MTP). They are held where `engine.speculative` uses them."""
     left_out: tuple[str, ...] = ()
@@ -126,7 +128,7 @@ class ModelSpec(Strict):
     @property
     def other_layers(self) -> dict[str, int]:
         """Layers that do not keep all tokens of a request, by their kind of attention."""
-        keeping = {"full", "latent", "chunked", "sparse", "sparse_latent"}
+        keeping = {"full", "latent", "chunked", "factored", "sparse", "sparse_latent"}
         return {kind: count for kind, count in self.attention_layers.items() if kind not in keeping}
 
     @property
@@ -172,7 +174,7 @@ class ModelSpec(Strict):
     @property
     def other_parameters(self) -> int:
         """Parameters of the language model outside layers, embedding and head: last norm, positions, what else."""
-        return self.hidden_size * (1 + self.learned_positions) + sum(self.extra_parameters.values())
+        return self.hidden_size * (self.last_norm + self.learned_positions) + sum(self.extra_parameters.values())
 
     @property
     def num_parameters(self) -> int:

@@ -48,3 +48,8 @@ def names(kind: Kind) -> list[str]:
 def data_path(file: str) -> Path:
     """Place of a data file that a scenario names: absolute as loading leaves it, or among simserve's own scenarios."""
     return Path(file) if Path(file).is_absolute() else folder("scenarios") / file
+
+
+def is_path(name: str) -> bool:
+    """Whether a model or GPU is named by a file rather than by its name in the catalogue."""
+    return "/" in name or name.endswith((".json", ".yaml", ".yml"))

@@ -8,7 +8,7 @@ import yaml
 from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from simserve.spec.catalogue import resolve_gpu, resolve_model
+from simserve.spec.catalogue import resolve_model
 from simserve.spec.cluster import ClusterSpec
 from simserve.spec.complaints import describe
 from simserve.spec.data_files import with_absolute_files
@@ -16,6 +16,7 @@ from simserve.spec.deployable import problems
 from simserve.spec.document import Document, parse_document
 from simserve.spec.engine import EngineSpec, fill_engine
 from simserve.spec.errors import ScenarioError
+from simserve.spec.gpus import resolve_gpu
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.model import ModelSpec
 from simserve.spec.overlay import apply_override

@@ -4,10 +4,13 @@ import csv
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from simserve.report.evidence import COLUMNS, Deployment
 from simserve.spec import resources
 from simserve.validation.errors import Error
+
+if TYPE_CHECKING:
+    from simserve.report.evidence import Deployment
 
 METRICS = {"ttft_mean_ms": "mean TTFT", "tpot_mean_ms": "mean TPOT", "output_tput_tok_s": "output tokens/s"}
 """Column of a table of measured runs -> how the file names it."""
@@ -17,6 +20,8 @@ def write_errors(errors: Iterable[Error], path: Path) -> int:
     """Write the median error of each metric for each deployment, whole or not at all; returns the number of its lines.
     GPUs without a profile of their own are left out.
     """
+    from simserve.report.evidence import COLUMNS
+
     known = set(resources.names("hardware_profiles"))
     groups: dict[tuple[Deployment, str], list[Error]] = {}
     for error in errors:
@@ -36,7 +41,7 @@ def write_errors(errors: Iterable[Error], path: Path) -> int:
     return len(groups)
 
 
-def _all(groups: dict[tuple[Deployment, str], list[Error]], own: Deployment) -> list[Error]:
+def _all(groups: "dict[tuple[Deployment, str], list[Error]]", own: "Deployment") -> list[Error]:
     """All errors of a deployment."""
     return [each for (other, _), group in groups.items() if other == own for each in group]
 

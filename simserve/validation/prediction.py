@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simserve.cost import cost_level
-from simserve.report.evidence import Deployment, deployment_of
 from simserve.simulation import simulate
 from simserve.spec.errors import ScenarioError
 from simserve.spec.result import COMPLETED, Result
@@ -16,6 +16,9 @@ from simserve.validation.measured import METRICS, STATISTICS, MeasuredRun
 from simserve.validation.replay_benchmark import predicted_latencies, replayed
 from simserve.validation.roofline import roofline_tpot
 from simserve.validation.scenario_of_row import NotModelledError, RowScenario, scenario_of_row
+
+if TYPE_CHECKING:
+    from simserve.report.evidence import Deployment
 
 FloatArray = NDArray[np.float64]
 
@@ -32,13 +35,15 @@ class Prediction:
     front_end: float | None = None
     """Seconds that the front end took per request; None where the clock is the engine's."""
     reason: str = ""
-    deployment: Deployment | None = None
+    deployment: "Deployment | None" = None
     concurrency: int = 0
     """Most requests that were under way in one second, simulated."""
 
 
 def predict(run: MeasuredRun, host: Mapping[str, float] | None = None) -> Prediction:
     """Simulate a row; `host` outweighs the CPU times of its engine version."""
+    from simserve.report.evidence import deployment_of
+
     try:
         row = scenario_of_row(run, host=host)
         values, most = _replayed_values(row) if row.recording else _simulated_values(row.scenario)

@@ -14,8 +14,8 @@ from calibration.samples import Sample, read_samples
 from simserve.cost.calibrated import CalibratedStepCost
 from simserve.spec import resources
 from simserve.spec.calibrated import CalibratedSpec, Coefficients
-from simserve.spec.catalogue import find_gpu
 from simserve.spec.errors import ScenarioError
+from simserve.spec.gpus import find_gpu
 from simserve.spec.ticks import to_ticks
 
 NAME = "cpu-calibrated-example"

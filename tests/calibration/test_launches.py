@@ -18,7 +18,8 @@ from calibration.points import Limits  # noqa: E402
 from calibration.profile import launch_section, write_profile  # noqa: E402
 from simserve.cost.build import build_forward, launch_ticks  # noqa: E402
 from simserve.spec.calibrated import CalibratedSpec  # noqa: E402
-from simserve.spec.catalogue import find_gpu, find_model, read_gpu  # noqa: E402
+from simserve.spec.catalogue import find_model  # noqa: E402
+from simserve.spec.gpus import find_gpu, read_gpu  # noqa: E402
 from simserve.spec.ticks import to_ticks  # noqa: E402
 
 LIMITS = Limits(6, 32, 64, 512)

@@ -16,8 +16,8 @@ from calibration.points import CUDA_LIMITS, Limits, points  # noqa: E402
 from calibration.samples import SampleFile  # noqa: E402
 from simserve.cost import build_step_cost, cost_level  # noqa: E402
 from simserve.spec import resources  # noqa: E402
-from simserve.spec.catalogue import read_gpu  # noqa: E402
 from simserve.spec.errors import ScenarioError  # noqa: E402
+from simserve.spec.gpus import read_gpu  # noqa: E402
 from simserve.spec.load import load_scenario  # noqa: E402
 
 QUICKSTART = resources.folder("scenarios") / "quickstart-cpu.yaml"

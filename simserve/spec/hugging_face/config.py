@@ -68,6 +68,7 @@ def model_from_config(
         "towers": tuple(towers),
         "extra_parameters": decoder.extra_parameters,
         "learned_positions": decoder.learned_positions,
+        "last_norm": decoder.last_norm,
         "drafting_layers": decoder.drafting_layers,
     }
     _refuse_unread(sections, family, wrapper, ignore)
@@ -82,7 +83,7 @@ def model_from_config(
     if assume is not None:
         warnings.insert(0, f"read as {family.name} on the user's word (assume: {assume})")
     left_out += [f"{key} of its configuration, on the user's word" for key in ignore]
-    warnings += size_warnings(name, model.num_parameters, model.num_active_parameters)
+    warnings += size_warnings(name, model)
     return model.model_copy(update={"left_out": tuple(left_out), "warnings": tuple(warnings)})
 
 

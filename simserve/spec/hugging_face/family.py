@@ -48,6 +48,8 @@ class Decoder(NamedTuple):
     modules: Modules = Modules()
     left_out: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    last_norm: bool = True
+    """Whether the norm behind the layers has weights."""
 
 
 class Family(NamedTuple):
@@ -80,8 +82,8 @@ class Tower(NamedTuple):
 class Wrapper(NamedTuple):
     """A multimodal model around a decoder. `text`: where the decoder's keys are, as a path of sections; `family`: its
     family where its keys do not say (old files have them all at the top), or say one of `text_types`; `towers`: what is
-    beside it; `tied`: what the wrapper takes where neither it nor its decoder says anything of tying, None where that is
-    the decoder's to say.
+    beside it; `tied`: what the wrapper takes where neither it nor its decoder says anything of tying, None where that
+    is the decoder's to say.
     """
 
     name: str

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from simserve.spec.hugging_face.family import Decoder, Modules
 from simserve.spec.hugging_face.keys import Keys
+from simserve.spec.hugging_face.positions import stated_length
 from simserve.spec.layers.attention import GroupedAttention
 from simserve.spec.layers.layer import Attention, LayerSpec, Mlp
 from simserve.spec.layers.mlp import DenseMlp, Mixture
@@ -129,6 +130,6 @@ def decoder(
         keys.count("vocab_size"),
         layers,
         keys.flag("tie_word_embeddings", default=tied),
-        keys.count("max_position_embeddings", default=max_positions),
+        stated_length(keys, max_positions),
         modules=modules or Modules(),
     )

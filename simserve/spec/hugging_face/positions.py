@@ -8,6 +8,22 @@ _UNSCALED = {"default", "su", "longrope", "llama3", "mrope", "proportional"}
 """Kinds of rotary embeddings whose stated positions are scaled already."""
 
 
+_LENGTHS = (
+    *("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
+    *("max_sequence_length", "max_seq_length", "seq_len"),
+)
+
+
+def stated_length(keys: Keys, default: int | None = None) -> int:
+    """Positions that the file states: the least of all keys that do, or `model_max_length` where that is there (vLLM
+    0.33, model_arch_config_convertor.py, derive_max_model_len_and_key); `default` is the class's.
+    """
+    stated = [keys.count(name) for name in _LENGTHS if name in keys]
+    if "model_max_length" in keys:
+        return keys.count("model_max_length")
+    return min(stated) if stated else keys.count("max_position_embeddings", default=default)
+
+
 def max_model_len(keys: Keys, positions: int) -> int:
     """Longest sequence for a model that states `positions` (vLLM 0.32, config/model.py, _get_and_verify_max_len): times
     the factor of its rotary embeddings, from the original positions where that is YaRN.

@@ -16,6 +16,7 @@ from simserve.spec.hugging_face.towers import (
     llava,
     minimax,
     moonvit,
+    muse,
     phi,
     qwen,
     step,
@@ -267,6 +268,15 @@ WRAPPERS: tuple[Wrapper, ...] = (
         (_vision(llama4.llama4_vision),),
         family="llama4",
         text_types=("llama4_text",),
+        harmless=(*_HARMLESS, "image_processor_config"),
+    ),
+    Wrapper(
+        "muse_glimmer",
+        ("muse_glimmer",),
+        ("MuseGlimmerForConditionalGeneration",),
+        (_vision(muse.muse_glimmer_vision),),
+        family="muse_glimmer",
+        text_types=("muse_glimmer_text",),
         harmless=_HARMLESS,
     ),
     Wrapper(

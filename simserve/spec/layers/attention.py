@@ -47,15 +47,21 @@ class GroupedAttention(SequenceBlock):
     """A learned logit a head takes part in the softmax (gpt-oss)."""
     indexer: Indexer | None = None
     """It reads the blocks of tokens that this chooses (MiniMax-M3)."""
+    q_lora_rank: Count = 0
+    """Queries are projected through so many elements, with a norm, which every GPU holds whole, as it does keys and
+    values (Step-3); 0: from the hidden size itself."""
     qkv: WeightFormat | None = None
     out: WeightFormat | None = None
     index: WeightFormat | None = None
+    queries: WeightFormat | None = None
 
     @property
     def kind(self) -> str:
         """Name of its kind of attention (`simserve.cost.kinds`)."""
         if self.indexer is not None:
             return "sparse"
+        if self.q_lora_rank:
+            return "factored"
         return "full" if self.window is None else "chunked" if self.chunked else "window"
 
     @property
@@ -90,7 +96,11 @@ class GroupedAttention(SequenceBlock):
         """Projections of queries (and of an element's gate), keys, values, gate and output."""
         heads, kv = self.num_heads, self.num_kv_heads
         queries = heads * self.head_dim * (2 if self.gate == "element" else 1)
-        yield linear("qkv", "q_proj", hidden_size, queries, parts=heads)
+        if self.q_lora_rank:
+            yield linear("qkv", "q_proj", hidden_size, self.q_lora_rank, parts=1)
+            yield linear("queries", "wq", self.q_lora_rank, queries, parts=heads)
+        else:
+            yield linear("qkv", "q_proj", hidden_size, queries, parts=heads)
         if not self.shares_kv:
             yield linear("qkv", "k_proj", hidden_size, kv * self.head_dim, parts=kv)
             if not self.keys_are_values:
@@ -110,6 +120,7 @@ class GroupedAttention(SequenceBlock):
         bias = self.num_heads * self.head_dim + keys * self.head_dim + values * self.value_dim
         norms = {"none": 0, "head": 1 + (keys > 0), "all": self.num_heads + keys}[self.qk_norm] * self.head_dim
         norms += 0 if self.indexer is None else 2 * self.indexer.head_dim
+        norms += self.q_lora_rank
         return bias * self.qkv_bias + hidden_size * self.output_bias + norms + self.num_heads * self.sinks
 
 

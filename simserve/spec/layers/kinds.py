@@ -6,6 +6,7 @@ SIMULATED = frozenset({"full", "latent", "window", "chunked"})
 """Kinds that `simserve.cost.kinds` costs."""
 
 _NAMES = {
+    "factored": "layers whose queries pass a size of their own (Step-3)",
     "sparse": "sparse attention layers",
     "sparse_latent": "sparse latent attention layers",
     "compressed": "compressed attention layers",

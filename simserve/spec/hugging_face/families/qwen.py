@@ -40,7 +40,8 @@ def _windows(keys: Keys, attention: GroupedAttention) -> list[GroupedAttention]:
     return with_windows(attention, window if uses else None, is_window)
 
 
-def _qwen2(keys: Keys) -> Decoder:
+def qwen2(keys: Keys) -> Decoder:
+    """Decoder of Qwen 2: queries, keys and values have biases."""
     mlp = dense(keys)
     rows = [LayerSpec(attention=each, mlp=mlp) for each in _windows(keys, grouped(keys, qkv_bias=True))]
     return decoder(keys, rows, tied=False, max_positions=_LENGTH)
@@ -104,7 +105,7 @@ def _qwen3_moe(keys: Keys) -> Decoder:
 
 
 FAMILIES = (
-    Family("qwen2", ("qwen2", "qwen2_vl_text", "qwen2_5_vl_text"), ("Qwen2ForCausalLM",), _qwen2),
+    Family("qwen2", ("qwen2", "qwen2_vl_text", "qwen2_5_vl_text"), ("Qwen2ForCausalLM",), qwen2),
     Family("qwen2_moe", ("qwen2_moe",), ("Qwen2MoeForCausalLM",), _qwen2_moe),
     Family("qwen3", ("qwen3", "qwen3_vl_text"), ("Qwen3ForCausalLM",), _qwen3),
     Family("qwen3_moe", ("qwen3_moe", "qwen3_vl_moe_text"), ("Qwen3MoeForCausalLM",), _qwen3_moe),

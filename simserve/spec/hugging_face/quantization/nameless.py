@@ -15,7 +15,7 @@ _ELSEWHERE = re.compile(
     re.IGNORECASE,
 )
 """What is no linear layer of the decoder, or is never quantised."""
-_LAYER = re.compile(r"layers\\?\.(\d+)\b")
+_LAYER = re.compile(r"\b(?:layers|h)\\?\.(\d+)\b")
 
 
 def nameless(lists: Mapping[str, Listed], names: Iterable[str]) -> list[str]:
@@ -24,7 +24,8 @@ def nameless(lists: Mapping[str, Listed], names: Iterable[str]) -> list[str]:
     known = {part for each in modules for part in each.above}
     by_layer: dict[int | None, list[Module]] = {None: modules}
     for each in modules:
-        by_layer.setdefault(_layer(each.names[0]), []).append(each)
+        if (layer := _layer(each.names[0])) is not None:
+            by_layer.setdefault(layer, []).append(each)
     found = []
     for key, listed in lists.items():
         left = [

@@ -9,7 +9,7 @@ _MERGER, _MERGER_2 = "patchmerger", "patchmergerv2"
 
 
 def moonvit(keys: Keys, around: Keys, hidden_size: int) -> int:
-    """Parameters. Kimi-VL and transformers name its sizes as other towers do, Kimi K2.5 and K3 with `vt_` before them."""
+    """Parameters. Kimi-VL and transformers name its sizes as other towers do, Kimi K2.5 and K3 with `vt_` before."""
     hidden = keys.count("vt_hidden_size", "hidden_size", default=1152)
     width = keys.count("vt_intermediate_size", "intermediate_size", default=4304)
     keys.expect("text_hidden_size", hidden_size, why="is not the hidden size of the decoder")
