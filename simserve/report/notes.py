@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from simserve.spec.arrivals import ClosedLoop
 from simserve.spec.result import Result
 
 Summary = dict[str, Any]
@@ -34,9 +35,19 @@ def _of_success(result: Result, summary: Summary) -> Iterator[str]:  # noqa: ARG
         yield "no request succeeded: no latency can be stated"
 
 
+def _of_waves(result: Result, summary: Summary) -> Iterator[str]:  # noqa: ARG001
+    """Whoever sends together and gets answers of one length sends together again."""
+    workload = result.scenario.workload
+    if workload.keeps_step and isinstance(workload.arrivals, ClosedLoop) and workload.arrivals.users > 1:
+        yield (
+            f"{workload.arrivals.users} users with prompts and answers of one length send in waves, so that TTFT is that "
+            "of a wave; lengths that vary, or a think time, part them as in reality"
+        )
+
+
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s were' if number > 1 else ' was'}"
 
 
-NOTES: tuple[Callable[[Result, Summary], Iterator[str]], ...] = (_of_success, _of_lengths, _of_model)
+NOTES: tuple[Callable[[Result, Summary], Iterator[str]], ...] = (_of_success, _of_lengths, _of_waves, _of_model)
 """Where notes come from: a further source is one more line here."""

@@ -40,8 +40,8 @@ class Window:
             if arrived and warmup:
                 last = float(np.nanmax(requests["arrival"]))
                 raise ScenarioError(
-                    f"run.warmup: {warmup:g} s leaves no request that counts: the last of {arrived} came at {last:.4g} s; "
-                    "set it lower, or send requests for longer"
+                    f"run.warmup: {warmup:g} s leaves no request that counts: the last of {arrived} came at "
+                    f"{last:.4g} s; set it lower, or send requests for longer"
                 )
             return cls(warmup, warmup, measured, arrived)
         start = float(requests["arrival"][measured].min())

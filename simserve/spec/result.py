@@ -44,10 +44,10 @@ REQUEST_COLUMNS: Final[Mapping[str, str]] = {
     "last_step": "int64",
 }
 """One row per request of the workload, in the order of `request_id`. `output_len` counts the tokens that were
-generated, `wanted_output_len` those that the workload asked for. `arrival`, `first_token` and `finish` are the client's times, `engine_arrival` and `scheduled` the engine's.
-`replica`, `first_step` and `last_step` (the replica's numbers of the steps that gave the first and the last token) are
--1 where there is none. A replayed trace may add `client_input_len` (int64): the prompt tokens as its client counted
-them, -1 in a row without that count."""
+generated, `wanted_output_len` those that the workload asked for. `arrival`, `first_token` and `finish` are the client's
+times, `engine_arrival` and `scheduled` the engine's. `replica`, `first_step` and `last_step` (the replica's numbers of
+the steps that gave the first and the last token) are -1 where there is none. A replayed trace may add
+`client_input_len` (int64): the prompt tokens as its client counted them, -1 in a row without that count."""
 
 STEP_COLUMNS: Final[Mapping[str, str]] = {
     "replica": "int64",

@@ -61,7 +61,7 @@ __all__ = [
 
 LOCKSTEP_JITTER = 0.01
 """Seconds. Chosen, not fitted: about what HTTP and the event loop of a load generator spread answers over that come at
-once; ten times more or less moves the TTFT of such a loop by less than staying in step does."""
+once."""
 TimeUnit = Literal["s", "ms", "us", "ns"]
 Turns = Literal["first", "all"]
 
@@ -167,17 +167,17 @@ class WorkloadSpec(Strict):
     jitter: Seconds | None = None
     """Mean of what passes beside the think time before a user of a closed loop or a chat sends again, drawn anew each
     time (exponential). Null: 0, but in a closed loop of fixed lengths without think time 10 ms: such users, who would
-    stay in step for ever, drift apart in reality."""
+    stay exactly in step for ever, do not in reality (they still come in waves, which the result says)."""
 
     @property
     def mean_jitter(self) -> float:
         """`jitter`, or its default, in seconds."""
         if self.jitter is not None:
             return self.jitter
-        return LOCKSTEP_JITTER if self._keeps_step else 0.0
+        return LOCKSTEP_JITTER if self.keeps_step else 0.0
 
     @property
-    def _keeps_step(self) -> bool:
+    def keeps_step(self) -> bool:
         """Whether nothing would ever part users who send together."""
         arrivals = self.arrivals
         if not isinstance(arrivals, ClosedLoop) or arrivals.think_time:
