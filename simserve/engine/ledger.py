@@ -123,6 +123,12 @@ class Ledger:
             num_tokens = min(num_tokens + self._lookahead, self.config.max_model_len)
         return -(-num_tokens // self.block_size)
 
+    def blocks_needed(self, request: Request, num_tokens: int) -> int:
+        """New blocks for so many tokens more of a running request; none or less: it holds enough."""
+        computed = request.num_computed_tokens + num_tokens
+        num_blocks = self.num_blocks_for(computed) if self._lookahead else -(-computed // self.block_size)
+        return num_blocks - request.num_blocks
+
     def counters(self) -> Counters:
         """What it has counted, by the names of a result's `meta`; those of several engines add up."""
         return {
@@ -208,10 +214,8 @@ class Ledger:
 
     # -- one step ------------------------------------------------------------------------------------------------------
 
-    def compute(self, plan: StepPlan, request: Request, num_tokens: int, ahead: int = 0) -> int:
-        """Give a running request so many tokens and their blocks; returns the number of tokens. `ahead`: tokens of it
-        that are in flight, as if they were known.
-        """
+    def compute(self, plan: StepPlan, request: Request, num_tokens: int) -> int:
+        """Give a running request so many tokens and their blocks; returns the number of tokens."""
         history, size, known = request.num_computed_tokens, self.block_size, request.num_tokens
         computed = history + num_tokens
         num_blocks = self.num_blocks_for(computed) if self._lookahead else -(-computed // size)
@@ -224,7 +228,7 @@ class Ledger:
             self.hash(request, num_hashed)
         elif num_hashed > request.num_hashed_blocks:
             request.num_hashed_blocks = num_hashed
-        plan.chunks.append(Chunk(request, num_tokens, history, computed >= known + ahead))
+        plan.chunks.append(Chunk(request, num_tokens, history, computed >= known + request.num_placeholders))
         plan.num_prefill_tokens += num_tokens
         return num_tokens
 
@@ -237,25 +241,34 @@ class Ledger:
 
     # -- requests that lose their turn ---------------------------------------------------------------------------------
 
-    def preempt(self, plan: StepPlan, request: Request) -> None:
-        """Take all blocks from a running request and let it wait, at the front; its tokens are computed again later."""
-        self.drop(plan, request)
+    def preempt(self, plan: StepPlan, request: Request) -> int:
+        """Take all blocks from a running request and let it wait, at the front; its tokens are computed again later.
+        Returns how many tokens of this step are taken back.
+        """
+        given = self.drop(plan, request)
         self.forget_kv(request)
         del self.running[request]
         request.state = WAITING
         self.waiting.appendleft(request)
         self.note_preemption(plan, request)
+        return given
 
     def forget_kv(self, request: Request) -> None:
         """Take all blocks from a request that lives on; what was cached stays cached."""
         self.pool.release(request, may_return=True)
         request.num_computed_tokens = 0
 
-    def drop(self, plan: StepPlan, request: Request) -> None:
-        """A request that has tokens to compute gets nothing in this step; what it got is taken back."""
+    def drop(self, plan: StepPlan, request: Request) -> int:
+        """A request that has tokens to compute gets nothing in this step; returns how many tokens are taken back."""
         self.prefilling.pop(request, None)
-        plan.chunks = [chunk for chunk in plan.chunks if chunk.request is not request]
-        plan.num_prefill_tokens = sum(chunk.num_tokens for chunk in plan.chunks)
+        given = 0
+        for place, chunk in enumerate(plan.chunks):
+            if chunk.request is request:
+                given = chunk.num_tokens
+                plan.num_prefill_tokens -= given
+                del plan.chunks[place]
+                break
+        return given
 
     def note_preemption(self, plan: StepPlan, request: Request) -> None:
         """Count it."""

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 class Chunk:
     """Tokens of one request that is not simply decoding: part of a prompt, or of what a preempted request computes
-    again.
+    again. With speculative decoding the last `num_drafts` of them are drafts to verify, right or wrong ones, or
+    `num_padding` of them stand for nothing.
     """
 
-    __slots__ = ("completes", "history", "num_tokens", "request")
+    __slots__ = ("completes", "history", "num_drafts", "num_padding", "num_tokens", "request")
 
     def __init__(self, request: Request, num_tokens: int, history: int, completes: bool) -> None:
         self.request = request
@@ -25,6 +26,7 @@ class Chunk:
         self.history = history
         self.completes = completes
         """Whether the step computes the request's last known token, and so yields its next one."""
+        self.num_drafts = self.num_padding = 0
 
 
 class StepPlan:

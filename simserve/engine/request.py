@@ -44,6 +44,9 @@ class Request:
     While decoding `num_computed_tokens = clock - base`. `num_hashed_blocks` leading blocks are known to the prefix
     cache; of these the first `num_entered_blocks` are entered in it as `pieces`, the rest (private text) are entered
     when the request lets go of them.
+
+    Where every request is visited: `is_generating` once it is past its prompt, `num_drafts` wait to be verified,
+    `num_placeholders` tokens are scheduled and not known yet; all of them until it loses its seat.
     """
 
     __slots__ = (
@@ -54,13 +57,16 @@ class Request:
         "first_token",
         "id",
         "is_awaited",
+        "is_generating",
         "last_clock",
         "max_tokens",
         "num_blocks",
         "num_cached_tokens",
         "num_computed_tokens",
+        "num_drafts",
         "num_entered_blocks",
         "num_hashed_blocks",
+        "num_placeholders",
         "num_preemptions",
         "num_prompt_tokens",
         "num_tokens",
@@ -108,12 +114,12 @@ class Request:
         self.priority = priority
         self.state = WAITING
         self.branch: Branch | None = None
-        self.is_awaited = False
+        self.is_awaited = self.is_generating = False
         self.path: Path = ()
         self.pieces: list[Piece] = NO_PIECES
         self.writing: Run | None = None
         self.num_computed_tokens = self.num_blocks = self.num_hashed_blocks = self.num_entered_blocks = 0
-        self.num_preemptions = self.num_cached_tokens = 0
+        self.num_preemptions = self.num_cached_tokens = self.num_drafts = self.num_placeholders = 0
         self.scheduled = self.first_step = self.token_step = self.first_token = -1
 
     def to_first_token(self) -> Request:

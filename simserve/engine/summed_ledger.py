@@ -201,13 +201,15 @@ class SummedLedger(Ledger):
 
     # -- requests that lose their turn ---------------------------------------------------------------------------------
 
-    def preempt(self, plan: StepPlan, request: Request, was_served: bool = False) -> None:
-        """Take all blocks from a running request and let it wait; `was_served`: this step had given it a token."""
+    def preempt(self, plan: StepPlan, request: Request, was_served: bool = False) -> int:
+        """Take all blocks from a running request and let it wait; `was_served`: this step had given it a token.
+        Returns how many tokens of its chunk are taken back.
+        """
         if request.state is DECODING:
             self._leave_decoding(request, ahead=int(was_served))
         elif request.state is DRAINING:
             self._keep_late(request)
-        super().preempt(plan, request)
+        return super().preempt(plan, request)
 
     def starve(self, plan: StepPlan, request: Request) -> None:
         """A decoding request gets nothing in this step: afterwards it has a chunk of one token to compute."""
