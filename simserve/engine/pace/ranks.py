@@ -106,21 +106,11 @@ class Rank(OneAhead):
             self.pass_over(plan, at)
             self._end, self._ready = end, ready
             return
-        in_flight, known = self._in_flight, end
-        if self._asynchronous:
-            known = max(self._end, at + time.cpu)
-            if in_flight is not None:
-                self.log.tokens_known(known)
-            self._in_flight = plan
-        else:
-            in_flight = plan
+        known = max(self._end, at + time.cpu) if self._asynchronous else end
         self._end, self._ready = end, ready
         self._waited += time.gpu - gpu
         num_preempted = self.num_preempted(plan)
-        self.log.add_step(step_row(plan, self.ledger, num_preempted, at, end, gpu, time.cpu, time.padded))
-        if in_flight is not None:
-            self.server.complete(in_flight, known)
-        self.log.add_gaps(plan)
+        self.follow(plan, step_row(plan, self.ledger, num_preempted, at, end, gpu, time.cpu, time.padded), known)
 
 
 class Lockstep:

@@ -137,7 +137,7 @@ class Steps(OneAhead):
         else:
             self.pass_over(plan, at)
             return plan
-        in_flight, end = self._in_flight, at + latency
+        end = known = at + latency
         if self._asynchronous:
             end_before, decided = self._end, at + cpu
             known = end_before if end_before > decided else decided
@@ -145,18 +145,11 @@ class Steps(OneAhead):
             self._ready = ready if ready > decided else decided
             if end_before + gpu > end:  # noqa: PLR1730 (max() takes three times as long)
                 end = end_before + gpu
-            if in_flight is not None:
-                self.log.tokens_known(known)
-            self._in_flight = plan
         else:
-            in_flight, known, self._ready = plan, end, end
+            self._ready = end
         self._end = end
         preempted = self.num_preempted(plan) if plan.preempted or self._unwritten_preemptions else 0
-        self.log.add_step(step_row(plan, self.ledger, preempted, at, end, gpu, cpu, padded))
-        if in_flight is not None:
-            self.server.complete(in_flight, known)
-        if plan.gaps:
-            self.log.add_gaps(plan)
+        self.follow(plan, step_row(plan, self.ledger, preempted, at, end, gpu, cpu, padded), known)
         return plan
 
     # -- runs of equal steps -------------------------------------------------------------------------------------------
@@ -218,12 +211,10 @@ class Steps(OneAhead):
         self._end = end = run.ends.at(num_steps - 1)
         free = ledger.pool.num_free
         if self._asynchronous:
-            self._in_flight = plan
             if num_steps > 1:  # only the step after the last tells when its tokens are known
                 log.add_step(run.row(0, num_steps - 1, counts, free + last_blocks))
                 counts = counts[0], self._num_waiting(run.decided(num_steps - 1))
-                log.add_step(run.row(num_steps - 1, num_steps, counts, free))
-                return
-        log.add_step(run.row(0, num_steps, counts, free))
-        if not self._asynchronous:
+            self._in_flight, self._row = plan, run.row(num_steps - 1, num_steps, counts, free)
+        else:
+            log.add_step(run.row(0, num_steps, counts, free))
             self.server.complete(plan, end)
