@@ -168,13 +168,15 @@ class Ledger:
         Where the engine reserves all known tokens they must fit too, which is only a test (KVCacheManager,
         allocate_slots).
         """
-        num_free = self.pool.num_free
-        extra = hit.num_free - hit.num_blocks + (self._watermark_blocks if self.running else 0)
-        if self._reserves_all and -(-request.num_tokens // self.block_size) + extra > num_free:
+        num_hit, size = hit.num_blocks, self.block_size
+        room = self.pool.num_free - hit.num_free + num_hit
+        if self.running:
+            room -= self._watermark_blocks
+        if self._reserves_all and -(-request.num_tokens // size) > room:
             self.head.block_whole(request, self.pool.version)
             return False
-        computed, size = hit.num_blocks * self.block_size + num_tokens, self.block_size
-        if (self.num_blocks_for(computed) if self._lookahead else -(-computed // size)) + extra > num_free:
+        computed = num_hit * size + num_tokens
+        if (self.num_blocks_for(computed) if self._lookahead else -(-computed // size)) > room:
             self.head.is_blocked = True
             return False
         return True
@@ -214,8 +216,10 @@ class Ledger:
 
     # -- one step ------------------------------------------------------------------------------------------------------
 
-    def compute(self, plan: StepPlan, request: Request, num_tokens: int) -> int:
-        """Give a running request so many tokens and their blocks; returns the number of tokens."""
+    def compute(self, plan: StepPlan, request: Request, num_tokens: int, ahead: int = 0) -> int:
+        """Give a running request so many tokens and their blocks; returns the number of tokens. `ahead`: tokens of it
+        that are in flight, as if they were known.
+        """
         history, size, known = request.num_computed_tokens, self.block_size, request.num_tokens
         computed = history + num_tokens
         num_blocks = self.num_blocks_for(computed) if self._lookahead else -(-computed // size)
@@ -224,11 +228,10 @@ class Ledger:
             request.num_blocks = num_blocks
         request.num_computed_tokens = computed
         num_hashed = (computed if computed < known else known) // size
+        request.num_hashed_blocks = max(request.num_hashed_blocks, num_hashed)
         if request.path:
-            self.hash(request, num_hashed)
-        elif num_hashed > request.num_hashed_blocks:
-            request.num_hashed_blocks = num_hashed
-        plan.chunks.append(Chunk(request, num_tokens, history, computed >= known + request.num_placeholders))
+            self.pool.enter_shared(request, request.num_hashed_blocks)
+        plan.chunks.append(Chunk(request, num_tokens, history, computed >= known + ahead))
         plan.num_prefill_tokens += num_tokens
         return num_tokens
 

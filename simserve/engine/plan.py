@@ -14,11 +14,15 @@ if TYPE_CHECKING:
 
 class Chunk:
     """Tokens of one request that is not simply decoding: part of a prompt, or of what a preempted request computes
-    again. With speculative decoding the last `num_drafts` of them are drafts to verify, right or wrong ones, or
-    `num_padding` of them stand for nothing.
+    again.
     """
 
     __slots__ = ("completes", "history", "num_drafts", "num_padding", "num_tokens", "request")
+
+    num_drafts: int
+    """Speculative decoding: the last of them that are drafts to verify, right or wrong ones."""
+    num_padding: int
+    """Likewise: the last of them that stand for nothing."""
 
     def __init__(self, request: Request, num_tokens: int, history: int, completes: bool) -> None:
         self.request = request
@@ -26,7 +30,6 @@ class Chunk:
         self.history = history
         self.completes = completes
         """Whether the step computes the request's last known token, and so yields its next one."""
-        self.num_drafts = self.num_padding = 0
 
 
 class StepPlan:

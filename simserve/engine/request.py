@@ -44,9 +44,6 @@ class Request:
     While decoding `num_computed_tokens = clock - base`. `num_hashed_blocks` leading blocks are known to the prefix
     cache; of these the first `num_entered_blocks` are entered in it as `pieces`, the rest (private text) are entered
     when the request lets go of them.
-
-    Where every request is visited: `is_generating` once it is past its prompt, `num_drafts` wait to be verified,
-    `num_placeholders` tokens are scheduled and not known yet; all of them until it loses its seat.
     """
 
     __slots__ = (
@@ -82,6 +79,12 @@ class Request:
         "writing",
     )
 
+    is_generating: bool
+    """Where every request is visited: whether it is past its prompt since it took its seat."""
+    num_drafts: int
+    """Likewise: drafts that wait to be verified."""
+    num_placeholders: int
+    """Likewise: tokens that are scheduled and not known yet."""
     is_awaited: bool
     """Whether a request to come may begin with this one's text."""
     base: int
@@ -114,12 +117,12 @@ class Request:
         self.priority = priority
         self.state = WAITING
         self.branch: Branch | None = None
-        self.is_awaited = self.is_generating = False
+        self.is_awaited = False
         self.path: Path = ()
         self.pieces: list[Piece] = NO_PIECES
         self.writing: Run | None = None
         self.num_computed_tokens = self.num_blocks = self.num_hashed_blocks = self.num_entered_blocks = 0
-        self.num_preemptions = self.num_cached_tokens = self.num_drafts = self.num_placeholders = 0
+        self.num_preemptions = self.num_cached_tokens = 0
         self.scheduled = self.first_step = self.token_step = self.first_token = -1
 
     def to_first_token(self) -> Request:

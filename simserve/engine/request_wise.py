@@ -121,7 +121,7 @@ class RequestWise(Scheduler):
                 budget += self.make_room(plan, request, lambda: needed > pool.num_free)  # noqa: B023 (asked at once)
                 if request not in running:
                     break
-            budget -= ledger.compute(plan, request, num_tokens) + slots
+            budget -= ledger.compute(plan, request, num_tokens, request.num_placeholders) + slots
         return budget
 
     def make_room(self, plan: StepPlan, request: Request, is_short: Callable[[], bool]) -> int:
@@ -130,8 +130,6 @@ class RequestWise(Scheduler):
 
     def evict(self, plan: StepPlan, victim: Request) -> int:
         """Take a victim's blocks, its drafts are forgotten; returns what it gives back to the budget."""
-        victim.num_drafts = victim.num_placeholders = 0
-        victim.is_generating = False
         given = self.ledger.preempt(plan, victim)
         return given + self._slots if given else 0
 
@@ -156,9 +154,11 @@ class RequestWise(Scheduler):
         for chunk in chunks:
             is_decode = chunk.request.is_generating
             if chunk.completes:
-                self._sample(plan, chunk)
-                num_drafts += chunk.num_drafts + chunk.num_padding
-                is_decode = is_decode or chunk.num_padding > 0
+                if self._drafts is not None:
+                    self._verify(chunk)
+                    num_drafts += chunk.num_drafts + chunk.num_padding
+                    is_decode = is_decode or chunk.num_padding > 0
+                self._sample(plan, chunk.request)
             if is_decode:
                 decodes.append(chunk)
                 context += chunk.history + chunk.num_tokens
@@ -174,25 +174,26 @@ class RequestWise(Scheduler):
             plan.chunks = decodes + prompts
             self._drafts.draft_tokens.append(num_drafts)
 
-    def _sample(self, plan: StepPlan, chunk: Chunk) -> None:
-        """The step computes the last known token of a request and the drafts after it."""
-        request, index = chunk.request, plan.index
+    def _verify(self, chunk: Chunk) -> None:
+        """After the last known token of a request the step verifies its drafts."""
+        request = chunk.request
+        num_drafts = request.num_computed_tokens - request.num_tokens - request.num_placeholders
+        chunk.num_drafts, chunk.num_padding = (num_drafts, 0) if request.is_generating else (0, num_drafts)
+        if self._asynchronous:
+            request.num_placeholders += 1 + num_drafts
+            request.num_drafts = self._num_speculative_tokens
+        else:
+            request.num_drafts = 0
+
+    def _sample(self, plan: StepPlan, request: Request) -> None:
+        """The step computes the last known token of a request, and so gives it the next."""
+        index = plan.index
         plan.num_sampled += 1
         if request.first_step < 0:
             request.first_step = index
         elif request.token_step < index - 1:
             plan.gaps += ((request, request.token_step),)
         request.token_step = index
-        if self._drafts is not None:
-            num_drafts = request.num_computed_tokens - request.num_tokens - request.num_placeholders
-            if request.is_generating:
-                chunk.num_drafts = num_drafts
-            else:
-                chunk.num_padding = num_drafts
-            request.num_drafts = 0
-            if self._asynchronous:
-                request.num_placeholders += 1 + num_drafts
-                request.num_drafts = self._num_speculative_tokens
         request.is_generating = True
         if not self._asynchronous:
             request.state = DRAINING
@@ -242,6 +243,7 @@ class RequestWise(Scheduler):
         if not num_tokens:
             return 0
         self.ledger.start(plan, request, hit)
+        request.is_generating, request.num_drafts, request.num_placeholders = False, 0, 0
         return self.ledger.compute(plan, request, num_tokens) + self._slots
 
     def _admissible_tokens(self, plan: StepPlan, request: Request, hit: Hit, limit: int, threshold: int) -> int:
@@ -286,6 +288,7 @@ class RequestWise(Scheduler):
             num_drafts = 0
         del ledger.arrived[request]
         ledger.go_on(request)
+        request.num_drafts = request.num_placeholders = 0
         request.is_generating = not num_drafts  # drafts of one that is not are padding
         return ledger.compute(plan, request, 1 + num_drafts) + self._slots
 

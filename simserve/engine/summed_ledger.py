@@ -90,7 +90,8 @@ class SummedLedger(Ledger):
         if not num_decodes:
             return
         plan.context = num_decodes * decoding.clock - decoding.base_sum
-        plan.longest = 0 if decoding.lengths is None else decoding.longest()
+        if decoding.lengths is not None:
+            plan.longest = decoding.longest()
         if self.shared_decodes:
             self.enter_shared_decodes()
         if self.is_held:
