@@ -108,18 +108,17 @@ class SummedLedger(Ledger):
         asynchronous scheduling can tell by `max_tokens`, drains. Returns the plan.
         """
         decoding = self.decoding
-        if plan.chunks:
-            for chunk in plan.chunks:
-                if chunk.completes:
-                    self._begin_decoding(plan, chunk.request)
-            self.num_steps += 1
-        elif plan.num_decodes:
+        finishes = decoding.finishes
+        for chunk in plan.chunks:
+            if chunk.completes:
+                self._begin_decoding(plan, chunk.request)
+        if plan.num_decodes or plan.chunks:
             self.num_steps += 1
         if plan.num_sampled:
             self.last_fruitful_step = plan.index
         if self._asynchronous:
             self.in_flight = plan
-        if decoding.finishes and decoding.finishes[0][0] <= decoding.clock:
+        if finishes and finishes[0][0] <= decoding.clock:
             plan.finishing = decoding.pop_finishing(decoding.clock)
             if self._asynchronous:
                 for request in plan.finishing:
@@ -248,7 +247,9 @@ class SummedLedger(Ledger):
         for request in plan.finishing:
             if request.state is DRAINING:
                 request.num_hashed_blocks = request.num_computed_tokens // self.block_size
-            self.leave(request)
+                super().leave(request)  # the sums know nothing of it any more
+            else:
+                self.leave(request)
         for request in plan.late:
             if request.state is not FINISHED:
                 request.num_tokens += 1

@@ -60,27 +60,12 @@ class OneAhead(Pace):
         if self._in_flight is not None:
             self.take_tokens(max(self._end, self._ready))
 
-    def follow(self, plan: StepPlan, row: list[int], known: int) -> None:
-        """A step has been decided, with its row for the log. The tokens that are due are known at tick `known`: with
-        asynchronous scheduling those of the step before, if there is one, else its own.
-        """
-        due: StepPlan | None = plan
-        if self._asynchronous:
-            due, self._in_flight = self._in_flight, plan
-            row, self._row = self._row, row
-        if due is not None:
-            row[FIRST_TOKEN_TIME] = known
-            self.log.add_step(row)
-            self.server.complete(due, known)
-        if plan.gaps:
-            self.log.add_gaps(plan)
-
     def take_tokens(self, known: int) -> None:
         """The tokens of the plan in flight are there."""
-        plan, self._in_flight = self._in_flight, None
+        plan, row, self._in_flight = self._in_flight, self._row, None
         assert plan is not None
-        self._row[FIRST_TOKEN_TIME] = known
-        self.log.add_step(self._row)
+        row[FIRST_TOKEN_TIME] = known
+        self.log.add_step(row)
         self.server.complete(plan, known)
 
     def pass_over(self, plan: StepPlan, at: int) -> None:

@@ -106,11 +106,17 @@ class Rank(OneAhead):
             self.pass_over(plan, at)
             self._end, self._ready = end, ready
             return
-        known = max(self._end, at + time.cpu) if self._asynchronous else end
+        row = step_row(plan, self.ledger, self.num_preempted(plan), at, end, gpu, time.cpu, time.padded)
+        if self._asynchronous:
+            if self._in_flight is not None:
+                self.take_tokens(max(self._end, at + time.cpu))
+            self._in_flight, self._row = plan, row
+        else:
+            self.log.add_step(row)
+            self.server.complete(plan, end)
         self._end, self._ready = end, ready
         self._waited += time.gpu - gpu
-        num_preempted = self.num_preempted(plan)
-        self.follow(plan, step_row(plan, self.ledger, num_preempted, at, end, gpu, time.cpu, time.padded), known)
+        self.log.add_gaps(plan)
 
 
 class Lockstep:

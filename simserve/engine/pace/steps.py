@@ -137,19 +137,24 @@ class Steps(OneAhead):
         else:
             self.pass_over(plan, at)
             return plan
-        end = known = at + latency
-        if self._asynchronous:
-            end_before, decided = self._end, at + cpu
-            known = end_before if end_before > decided else decided
-            ready = end_before + self.cost.update
-            self._ready = ready if ready > decided else decided
-            if end_before + gpu > end:  # noqa: PLR1730 (max() takes three times as long)
-                end = end_before + gpu
-        else:
-            self._ready = end
+        end_before, end = self._end, at + latency
+        if self._asynchronous and end_before + gpu > end:
+            end = end_before + gpu
         self._end = end
         preempted = self.num_preempted(plan) if plan.preempted or self._unwritten_preemptions else 0
-        self.follow(plan, step_row(plan, self.ledger, preempted, at, end, gpu, cpu, padded), known)
+        row = step_row(plan, self.ledger, preempted, at, end, gpu, cpu, padded)
+        if self._asynchronous:
+            decided, ready = at + cpu, end_before + self.cost.update
+            self._ready = ready if ready > decided else decided
+            if self._in_flight is not None:
+                self.take_tokens(end_before if end_before > decided else decided)
+            self._in_flight, self._row = plan, row
+        else:
+            self._ready = end
+            self.log.add_step(row)
+            self.server.complete(plan, end)
+        if plan.gaps:
+            self.log.add_gaps(plan)
         return plan
 
     # -- runs of equal steps -------------------------------------------------------------------------------------------
