@@ -41,6 +41,34 @@ class Ledger:
     Blocks are held for `lookahead` tokens beyond those computed. `fetch` brings KV from elsewhere, where that is done.
     """
 
+    __slots__ = (
+        "_fetch",
+        "_lookahead",
+        "_num_seats_taken",
+        "_reserves_all",
+        "_to_keep",
+        "_watermark_blocks",
+        "arrived",
+        "block_size",
+        "by_priority",
+        "config",
+        "head",
+        "held",
+        "last_fruitful_step",
+        "loading",
+        "num_cache_hits",
+        "num_cache_queries",
+        "num_calls",
+        "num_preemptions",
+        "num_steps",
+        "num_thrashings",
+        "pool",
+        "prefilling",
+        "running",
+        "to_load",
+        "waiting",
+    )
+
     def __init__(
         self, config: SchedulerConfig, pool: BlockPool, *, lookahead: int = 0, fetch: Fetch | None = None
     ) -> None:
@@ -294,11 +322,16 @@ class Ledger:
         """A request leaves for good, from wherever it stands: seat and blocks are free."""
         if request.state is WAITING:
             self.waiting.remove(request)
+            self.end(request)
         else:
-            if self.prefilling:
-                self.prefilling.pop(request, None)
-            self.give_back(request)
-            del self.running[request]
+            self.stand_up(request)
+
+    def stand_up(self, request: Request) -> None:
+        """A running request leaves for good; its numbers are explicit."""
+        if self.prefilling:
+            self.prefilling.pop(request, None)
+        self.give_back(request)
+        del self.running[request]
         request.state = FINISHED  # as `end`, which is one call more for each request
         if request.branch is not None:
             request.branch.owner = None

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 class SummedLedger(Ledger):
     """A ledger with a set of decodes, which advance together (`advance`) or stand still (`hold`)."""
 
+    __slots__ = ("_asynchronous", "_held_since", "decoding", "in_flight", "is_held", "shared_decodes")
+
     def __init__(
         self, config: SchedulerConfig, observer: PoolObserver | None = None, fetch: Fetch | None = None
     ) -> None:
@@ -247,7 +249,7 @@ class SummedLedger(Ledger):
         for request in plan.finishing:
             if request.state is DRAINING:
                 request.num_hashed_blocks = request.num_computed_tokens // self.block_size
-                super().leave(request)  # the sums know nothing of it any more
+                self.stand_up(request)
             else:
                 self.leave(request)
         for request in plan.late:
