@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simserve.engine.block_pool import MISS
+
 if TYPE_CHECKING:
     from simserve.engine.block_pool import Hit
     from simserve.engine.plan import StepPlan
@@ -34,7 +36,7 @@ def admit(ledger: SummedLedger, plan: StepPlan, budget: int, threshold: int, num
                 if not ledger.load(request):
                     break
             else:
-                hit = pool.lookup(request)
+                hit = pool.lookup(request) if request.path else MISS
                 num_tokens = _admissible_tokens(ledger, request, hit, budget, threshold)
                 if not num_tokens:
                     break

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from simserve.engine.equal_steps import Batch, EqualSteps, equal_steps
 from simserve.engine.pace.doorbell import Doorbell
 from simserve.engine.pace.one_ahead import OneAhead
-from simserve.engine.step_log import step_row
+from simserve.engine.step_log import FIRST_TOKEN_TIME, step_row
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -146,9 +146,12 @@ class Steps(OneAhead):
         if self._asynchronous:
             decided, ready = at + cpu, end_before + self.cost.update
             self._ready = ready if ready > decided else decided
-            if self._in_flight is not None:
-                self.take_tokens(end_before if end_before > decided else decided)
+            due, row_due, known = self._in_flight, self._row, end_before if end_before > decided else decided
             self._in_flight, self._row = plan, row
+            if due is not None:  # as `take_tokens`, which is one call more for each step
+                row_due[FIRST_TOKEN_TIME] = known
+                self.log.add_step(row_due)
+                self.server.complete(due, known)
         else:
             self._ready = end
             self.log.add_step(row)
