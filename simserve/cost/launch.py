@@ -8,7 +8,7 @@ term is linear in the times of the attention of one layer of each kind, which is
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
-from operator import add
+from operator import add, mul
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -136,11 +136,11 @@ def totals_of_one(totals: LaunchTotals[IntArray], index: int, least: Sequence[in
     critical: list[Line[int]] = []
     highest = -1
     for bases, layers in totals.critical:
-        line = Line(bases.item(index), layers)
-        height = ticks_of(line, least)
+        base = bases.item(index)
+        height = base + sum(map(mul, layers, least))
         if height > highest:
             highest = height
-            critical.append(line)
+            critical.append(Line(base, layers))
     gpu = Line(totals.gpu.base.item(index), totals.gpu.layers)
     return LaunchTotals(totals.cpu, gpu, tuple(critical))
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simserve.engine.block_pool import MISS
+
 if TYPE_CHECKING:
     from simserve.engine.block_pool import Hit
     from simserve.engine.plan import StepPlan
@@ -16,25 +18,25 @@ if TYPE_CHECKING:
 
 def admit(ledger: SummedLedger, plan: StepPlan, budget: int, threshold: int, num_seats: int) -> None:
     """Admit while budget, seats and blocks last; nobody in a step that has preempted someone."""
-    waiting, running, pool, head = ledger.waiting, ledger.running, ledger.pool, ledger.head
+    waiting, arrived, pool, head = ledger.waiting, ledger.arrived, ledger.pool, ledger.head
     head.is_blocked = False
     if not plan.preempted:
-        while budget > 0 and (waiting or ledger.arrived):
-            if len(running) >= num_seats:
+        while budget > 0 and (waiting or arrived):
+            if len(ledger.running) >= num_seats:
                 head.is_blocked = True
                 break
-            request = waiting[0] if not ledger.arrived else ledger.first_waiting()
+            request = ledger.first_waiting() if arrived else waiting[0]
             if request is head.without_room and pool.version == head.version:
                 head.is_blocked = True
                 break
-            if request in ledger.arrived:
+            if arrived:
                 ledger.decode(plan, request)
                 budget -= 1
             elif request in ledger.to_load:
                 if not ledger.load(request):
                     break
             else:
-                hit = pool.lookup(request)
+                hit = pool.lookup(request) if request.path else MISS
                 num_tokens = _admissible_tokens(ledger, request, hit, budget, threshold)
                 if not num_tokens:
                     break

@@ -87,20 +87,22 @@ class BlockPool:
 
     def _evict(self, num_blocks: int) -> None:
         order = self._eviction_order
+        self.num_entered -= num_blocks
         while num_blocks:
             entry = next(iter(order))
-            start, end = entry.parts[-1]
+            parts, run = entry.parts, entry.run
+            start, end = parts[-1]
             cut = end - num_blocks
             if cut > start:
-                entry.parts[-1] = (start, cut)
+                parts[-1] = (start, cut)
+                num_blocks = 0
             else:
                 cut = start
-                entry.parts.pop()
-            num_blocks -= end - cut
-            self.num_entered -= end - cut
-            if entry.run is not None:
-                self._forget(entry.run, cut, end)
-            if not entry.parts:
+                parts.pop()
+                num_blocks -= end - start
+            if run is not None:
+                self._forget(run, cut, end)
+            if not parts:
                 del order[entry]
                 self._drop(entry)
 

@@ -41,6 +41,34 @@ class Ledger:
     Blocks are held for `lookahead` tokens beyond those computed. `fetch` brings KV from elsewhere, where that is done.
     """
 
+    __slots__ = (
+        "_fetch",
+        "_lookahead",
+        "_num_seats_taken",
+        "_reserves_all",
+        "_to_keep",
+        "_watermark_blocks",
+        "arrived",
+        "block_size",
+        "by_priority",
+        "config",
+        "head",
+        "held",
+        "last_fruitful_step",
+        "loading",
+        "num_cache_hits",
+        "num_cache_queries",
+        "num_calls",
+        "num_preemptions",
+        "num_steps",
+        "num_thrashings",
+        "pool",
+        "prefilling",
+        "running",
+        "to_load",
+        "waiting",
+    )
+
     def __init__(
         self, config: SchedulerConfig, pool: BlockPool, *, lookahead: int = 0, fetch: Fetch | None = None
     ) -> None:
@@ -123,6 +151,12 @@ class Ledger:
             num_tokens = min(num_tokens + self._lookahead, self.config.max_model_len)
         return -(-num_tokens // self.block_size)
 
+    def blocks_needed(self, request: Request, num_tokens: int) -> int:
+        """New blocks for so many tokens more of a running request; none or less: it holds enough."""
+        computed = request.num_computed_tokens + num_tokens
+        num_blocks = self.num_blocks_for(computed) if self._lookahead else -(-computed // self.block_size)
+        return num_blocks - request.num_blocks
+
     def counters(self) -> Counters:
         """What it has counted, by the names of a result's `meta`; those of several engines add up."""
         return {
@@ -138,6 +172,14 @@ class Ledger:
 
     def add(self, request: Request) -> None:
         """A request arrives. It never changes what the plans already made do."""
+        if request.path:
+            self._share(request)
+        if self.by_priority or not (self.waiting or self.arrived):
+            self.head.is_blocked = False
+        self.waiting.append(request)
+
+    def _share(self, request: Request) -> None:
+        """A request begins with the texts of others: they can be looked for from now on."""
         for branch, _ in request.path[:-1]:
             if not branch.shared:
                 branch.shared = True
@@ -145,9 +187,6 @@ class Ledger:
                 if owner is not None:
                     assert isinstance(owner, Request)
                     self.begin_sharing(owner)
-        if self.by_priority or not (self.waiting or self.arrived):
-            self.head.is_blocked = False
-        self.waiting.append(request)
 
     def begin_sharing(self, owner: Request) -> None:
         """Someone may look for this request's own text from now on: enter what is full already."""
@@ -162,13 +201,15 @@ class Ledger:
         Where the engine reserves all known tokens they must fit too, which is only a test (KVCacheManager,
         allocate_slots).
         """
-        num_free = self.pool.num_free
-        extra = hit.num_free - hit.num_blocks + (self._watermark_blocks if self.running else 0)
-        if self._reserves_all and -(-request.num_tokens // self.block_size) + extra > num_free:
+        num_hit, size = hit.num_blocks, self.block_size
+        room = self.pool.num_free - hit.num_free + num_hit
+        if self.running:
+            room -= self._watermark_blocks
+        if self._reserves_all and -(-request.num_tokens // size) > room:
             self.head.block_whole(request, self.pool.version)
             return False
-        computed, size = hit.num_blocks * self.block_size + num_tokens, self.block_size
-        if (self.num_blocks_for(computed) if self._lookahead else -(-computed // size)) + extra > num_free:
+        computed = num_hit * size + num_tokens
+        if (self.num_blocks_for(computed) if self._lookahead else -(-computed // size)) > room:
             self.head.is_blocked = True
             return False
         return True
@@ -220,10 +261,10 @@ class Ledger:
             request.num_blocks = num_blocks
         request.num_computed_tokens = computed
         num_hashed = (computed if computed < known else known) // size
-        if request.path:
-            self.hash(request, num_hashed)
-        elif num_hashed > request.num_hashed_blocks:
+        if num_hashed > request.num_hashed_blocks:  # noqa: PLR1730 (max() takes three times as long)
             request.num_hashed_blocks = num_hashed
+        if request.path:
+            self.pool.enter_shared(request, request.num_hashed_blocks)
         plan.chunks.append(Chunk(request, num_tokens, history, computed >= known + ahead))
         plan.num_prefill_tokens += num_tokens
         return num_tokens
@@ -237,25 +278,34 @@ class Ledger:
 
     # -- requests that lose their turn ---------------------------------------------------------------------------------
 
-    def preempt(self, plan: StepPlan, request: Request) -> None:
-        """Take all blocks from a running request and let it wait, at the front; its tokens are computed again later."""
-        self.drop(plan, request)
+    def preempt(self, plan: StepPlan, request: Request) -> int:
+        """Take all blocks from a running request and let it wait, at the front; its tokens are computed again later.
+        Returns how many tokens of this step are taken back.
+        """
+        given = self.drop(plan, request)
         self.forget_kv(request)
         del self.running[request]
         request.state = WAITING
         self.waiting.appendleft(request)
         self.note_preemption(plan, request)
+        return given
 
     def forget_kv(self, request: Request) -> None:
         """Take all blocks from a request that lives on; what was cached stays cached."""
         self.pool.release(request, may_return=True)
         request.num_computed_tokens = 0
 
-    def drop(self, plan: StepPlan, request: Request) -> None:
-        """A request that has tokens to compute gets nothing in this step; what it got is taken back."""
+    def drop(self, plan: StepPlan, request: Request) -> int:
+        """A request that has tokens to compute gets nothing in this step; returns how many tokens are taken back."""
         self.prefilling.pop(request, None)
-        plan.chunks = [chunk for chunk in plan.chunks if chunk.request is not request]
-        plan.num_prefill_tokens = sum(chunk.num_tokens for chunk in plan.chunks)
+        given = 0
+        for place, chunk in enumerate(plan.chunks):
+            if chunk.request is request:
+                given = chunk.num_tokens
+                plan.num_prefill_tokens -= given
+                del plan.chunks[place]
+                break
+        return given
 
     def note_preemption(self, plan: StepPlan, request: Request) -> None:
         """Count it."""
@@ -272,11 +322,16 @@ class Ledger:
         """A request leaves for good, from wherever it stands: seat and blocks are free."""
         if request.state is WAITING:
             self.waiting.remove(request)
+            self.end(request)
         else:
-            if self.prefilling:
-                self.prefilling.pop(request, None)
-            self.give_back(request)
-            del self.running[request]
+            self.stand_up(request)
+
+    def stand_up(self, request: Request) -> None:
+        """A running request leaves for good; its numbers are explicit."""
+        if self.prefilling:
+            self.prefilling.pop(request, None)
+        self.give_back(request)
+        del self.running[request]
         request.state = FINISHED  # as `end`, which is one call more for each request
         if request.branch is not None:
             request.branch.owner = None

@@ -17,7 +17,12 @@ class Chunk:
     again.
     """
 
-    __slots__ = ("completes", "history", "num_tokens", "request")
+    __slots__ = ("completes", "history", "num_drafts", "num_padding", "num_tokens", "request")
+
+    num_drafts: int
+    """Speculative decoding: the last of them that are drafts to verify, right or wrong ones."""
+    num_padding: int
+    """Likewise: the last of them that stand for nothing."""
 
     def __init__(self, request: Request, num_tokens: int, history: int, completes: bool) -> None:
         self.request = request

@@ -54,13 +54,16 @@ class Request:
         "first_token",
         "id",
         "is_awaited",
+        "is_generating",
         "last_clock",
         "max_tokens",
         "num_blocks",
         "num_cached_tokens",
         "num_computed_tokens",
+        "num_drafts",
         "num_entered_blocks",
         "num_hashed_blocks",
+        "num_placeholders",
         "num_preemptions",
         "num_prompt_tokens",
         "num_tokens",
@@ -76,6 +79,12 @@ class Request:
         "writing",
     )
 
+    is_generating: bool
+    """Where every request is visited: whether it is past its prompt since it took its seat."""
+    num_drafts: int
+    """Likewise: drafts that wait to be verified."""
+    num_placeholders: int
+    """Likewise: tokens that are scheduled and not known yet."""
     is_awaited: bool
     """Whether a request to come may begin with this one's text."""
     base: int

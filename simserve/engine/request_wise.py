@@ -25,7 +25,7 @@ from simserve.engine.eagle_pool import EagleBlockPool
 from simserve.engine.ledger import Ledger
 from simserve.engine.plan import StepPlan
 from simserve.engine.preemption import make_room
-from simserve.engine.request import DRAINING, FINISHED, PREFILLING, Request
+from simserve.engine.request import DRAINING, FINISHED, PREFILLING, WAITING
 from simserve.engine.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -38,44 +38,17 @@ if TYPE_CHECKING:
     from simserve.engine.ledger import Fetch
     from simserve.engine.observer import PoolObserver
     from simserve.engine.plan import Chunk
-
-
-class Progress:
-    """How far a running request is ahead of its known tokens: gone with its seat.
-
-    `num_drafts` wait to be verified; `num_placeholders` tokens are in flight; `is_generating` once it is past its
-    prompt.
-    """
-
-    __slots__ = ("is_generating", "num_drafts", "num_placeholders")
-
-    def __init__(self) -> None:
-        self.num_drafts = self.num_placeholders = 0
-        self.is_generating = False
-
-
-class Sample:
-    """A request that gets tokens from a step, and the drafts that the step verifies for it: right or wrong ones, or
-    padding that stands for nothing.
-    """
-
-    __slots__ = ("is_padding", "num_drafts", "request")
-
-    def __init__(self, request: Request, num_drafts: int, is_padding: bool) -> None:
-        self.request = request
-        self.num_drafts = num_drafts
-        self.is_padding = is_padding
+    from simserve.engine.request import Request
 
 
 class Flight:
-    """A plan whose tokens are not known yet: the requests that it computes something of, and those that get a token."""
+    """A plan whose tokens are not known yet, with all that it computes, in the order of its decision."""
 
-    __slots__ = ("plan", "requests", "samples")
+    __slots__ = ("chunks", "plan")
 
-    def __init__(self, plan: StepPlan, requests: list[Request], samples: list[Sample]) -> None:
+    def __init__(self, plan: StepPlan, chunks: list[Chunk]) -> None:
         self.plan = plan
-        self.requests = requests
-        self.samples = samples
+        self.chunks = chunks
 
 
 class RequestWise(Scheduler):
@@ -101,14 +74,9 @@ class RequestWise(Scheduler):
         self._asynchronous = config.async_scheduling
         self._num_speculative_tokens = speculation.num_speculative_tokens
         self._slots = speculation.max_num_new_slots_for_drafting
-        self._progress: dict[Request, Progress] = {}
         self._flights: deque[Flight] = deque()
-        self._num_in_flight: dict[Request, int] = {}
-        """Plans in flight that compute something of a request, whatever has become of it since."""
-        self._served: dict[Request, int] = {}
-        """Who has what of the budget in the step that is being decided."""
-        self._serves_prompts = False
-        """Whether that step goes on with a prompt."""
+        self._num_served = 0
+        """Running requests that the step that is being decided serves; the chunks after theirs are admitted."""
 
     def counters(self) -> Counters:
         """Those of any scheduler, and of the drafts."""
@@ -126,8 +94,8 @@ class RequestWise(Scheduler):
         ledger, threshold = self.ledger, self.longest_chunk()
         ledger.num_calls += 1
         plan = StepPlan(ledger.num_steps)
-        self._served, self._serves_prompts = {}, False
         budget = self.serve_running(plan, threshold)
+        self._num_served = len(plan.chunks)
         if ledger.anyone_waits:
             self.admit(plan, budget, threshold)
         if plan.chunks:
@@ -137,101 +105,99 @@ class RequestWise(Scheduler):
 
     def serve_running(self, plan: StepPlan, threshold: int) -> int:
         """Serve the running requests one by one, preempting for blocks; returns the budget that is left."""
-        ledger, budget = self.ledger, self._max_tokens
+        ledger, budget, slots = self.ledger, self._max_tokens, self._slots
         pool, running = ledger.pool, ledger.running
         for request in list(ledger.prefilling):
-            if budget <= self._slots:
+            limit = budget - slots
+            if limit <= 0:
                 break
             if request not in running:
                 continue
-            num_tokens = self.wanted(request, min(threshold, budget - self._slots))
+            num_tokens = self.wanted(request, threshold if threshold < limit else limit)
             if num_tokens <= 0:
                 continue
-            needed = self.blocks_needed(request, num_tokens)
+            needed = ledger.blocks_needed(request, num_tokens)
             if needed > pool.num_free:
                 budget += self.make_room(plan, request, lambda: needed > pool.num_free)  # noqa: B023 (asked at once)
                 if request not in running:
                     break
-            budget -= self.serve(plan, request, num_tokens)
+            budget -= ledger.compute(plan, request, num_tokens, request.num_placeholders) + slots
         return budget
 
     def make_room(self, plan: StepPlan, request: Request, is_short: Callable[[], bool]) -> int:
         """Let victims go while blocks are short for a running request; returns what they give back to the budget."""
         return make_room(self.ledger, request, is_short, lambda victim: self.evict(plan, victim))
 
-    def serve(self, plan: StepPlan, request: Request, num_tokens: int) -> int:
-        """Give a running request these tokens; returns what that takes of the budget."""
-        progress = self._progress[request]
-        self._serves_prompts = self._serves_prompts or not progress.is_generating
-        taken = self._served[request] = self._compute(plan, request, progress, num_tokens)
-        return taken
-
     def evict(self, plan: StepPlan, victim: Request) -> int:
         """Take a victim's blocks, its drafts are forgotten; returns what it gives back to the budget."""
-        self.ledger.preempt(plan, victim)
-        del self._progress[victim]
-        return self._served.pop(victim, 0)
+        given = self.ledger.preempt(plan, victim)
+        return given + self._slots if given else 0
 
     def wanted(self, request: Request, limit: int) -> int:
         """Tokens that a running request takes in this step: what it has computed stays below `max_model_len`."""
-        progress, computed = self._progress[request], request.num_computed_tokens
-        ahead = progress.num_placeholders
+        computed, ahead = request.num_computed_tokens, request.num_placeholders
         if ahead and computed + 2 - ahead >= request.num_prompt_tokens + request.max_tokens:
             return 0  # what is in flight is the end of it, even if all drafts are rejected
-        wanted = request.num_tokens + progress.num_drafts + ahead - computed
-        return min(wanted, limit, self.config.max_model_len - computed - 1)
-
-    def blocks_needed(self, request: Request, num_tokens: int) -> int:
-        """New blocks for so many tokens more."""
-        return max(0, self.ledger.num_blocks_for(request.num_computed_tokens + num_tokens) - request.num_blocks)
-
-    def _compute(self, plan: StepPlan, request: Request, progress: Progress, num_tokens: int) -> int:
-        """Tokens and their blocks; returns what that takes of the budget."""
-        return self.ledger.compute(plan, request, num_tokens, progress.num_placeholders) + self._slots
+        wanted = request.num_tokens + request.num_drafts + ahead - computed
+        if wanted > limit:  # noqa: PLR1730 (min() takes three times as long)
+            wanted = limit
+        room = self.config.max_model_len - computed - 1
+        return wanted if wanted < room else room
 
     def _take_off(self, plan: StepPlan) -> None:
         """All is decided: prompts and decodes are told apart, and the plan goes into flight."""
+        chunks = plan.chunks
+        self._flights.append(Flight(plan, chunks))
         prompts: list[Chunk] = []
         decodes: list[Chunk] = []
-        flight = Flight(plan, [chunk.request for chunk in plan.chunks], [])
-        for chunk in plan.chunks:
-            progress = self._progress[chunk.request]
-            is_decode = progress.is_generating
+        num_prefill_tokens = context = num_drafts = 0
+        for chunk in chunks:
+            is_decode = chunk.request.is_generating
             if chunk.completes:
-                sample = self._sample(plan, chunk.request, progress)
-                flight.samples.append(sample)
-                is_decode = is_decode or sample.is_padding
-            (decodes if is_decode else prompts).append(chunk)
-        plan.num_decodes, plan.num_sampled = len(decodes), len(flight.samples)
-        plan.context = sum([chunk.history + chunk.num_tokens for chunk in decodes])
-        plan.num_prefill_tokens = sum([chunk.num_tokens for chunk in prompts])
-        plan.chunks = prompts if self._drafts is None else decodes + prompts
-        if flight.samples:
+                if self._drafts is not None:
+                    self._verify(chunk)
+                    num_drafts += chunk.num_drafts + chunk.num_padding
+                    is_decode = is_decode or chunk.num_padding > 0
+                self._sample(plan, chunk.request)
+            if is_decode:
+                decodes.append(chunk)
+                context += chunk.history + chunk.num_tokens
+            else:
+                prompts.append(chunk)
+                num_prefill_tokens += chunk.num_tokens
+        plan.num_decodes, plan.context, plan.num_prefill_tokens = len(decodes), context, num_prefill_tokens
+        if plan.num_sampled:
             self.ledger.last_fruitful_step = plan.index
-        if self._drafts is not None:
-            self._drafts.draft_tokens.append(sum([sample.num_drafts for sample in flight.samples]))
-        self._flights.append(flight)
-        in_flight = self._num_in_flight
-        for request in flight.requests:
-            in_flight[request] = in_flight.get(request, 0) + 1
-
-    def _sample(self, plan: StepPlan, request: Request, progress: Progress) -> Sample:
-        """The step computes the last known token of a request and the drafts after it."""
-        if request.first_step < 0:
-            request.first_step = plan.index
-        elif request.token_step < plan.index - 1:
-            plan.gaps += ((request, request.token_step),)
-        request.token_step = plan.index
-        num_drafts = request.num_computed_tokens - request.num_tokens - progress.num_placeholders
-        sample = Sample(request, num_drafts, is_padding=num_drafts > 0 and not progress.is_generating)
-        progress.is_generating, progress.num_drafts = True, 0
-        if self._asynchronous:
-            progress.num_placeholders += 1 + num_drafts
-            progress.num_drafts = self._num_speculative_tokens
+        if self._drafts is None:
+            plan.chunks = prompts
         else:
+            plan.chunks = decodes + prompts
+            self._drafts.draft_tokens.append(num_drafts)
+
+    def _verify(self, chunk: Chunk) -> None:
+        """After the last known token of a request the step verifies its drafts."""
+        request = chunk.request
+        num_drafts = request.num_computed_tokens - request.num_tokens - request.num_placeholders
+        chunk.num_drafts, chunk.num_padding = (num_drafts, 0) if request.is_generating else (0, num_drafts)
+        if self._asynchronous:
+            request.num_placeholders += 1 + num_drafts
+            request.num_drafts = self._num_speculative_tokens
+        else:
+            request.num_drafts = 0
+
+    def _sample(self, plan: StepPlan, request: Request) -> None:
+        """The step computes the last known token of a request, and so gives it the next."""
+        index = plan.index
+        plan.num_sampled += 1
+        if request.first_step < 0:
+            request.first_step = index
+        elif request.token_step < index - 1:
+            plan.gaps += ((request, request.token_step),)
+        request.token_step = index
+        request.is_generating = True
+        if not self._asynchronous:
             request.state = DRAINING
             del self.ledger.prefilling[request]
-        return sample
 
     # -- admission -----------------------------------------------------------------------------------------------------
 
@@ -240,13 +206,13 @@ class RequestWise(Scheduler):
         someone. A preempted request with something in flight is passed over until that is done: its token may belong
         to what is computed again.
         """
-        ledger, head, in_flight = self.ledger, self.ledger.head, self._num_in_flight
+        ledger, head = self.ledger, self.ledger.head
         if plan.preempted:
             return
         passed_over: list[Request] = []
         while budget > 0 and ledger.anyone_waits and len(ledger.running) < self._num_seats:
             request = ledger.first_waiting()
-            if request in in_flight:
+            if request.num_preemptions and self._is_in_flight(request):
                 ledger.waiting.popleft()
                 passed_over.append(request)
                 continue
@@ -266,21 +232,25 @@ class RequestWise(Scheduler):
         for request in reversed(passed_over):
             ledger.waiting.appendleft(request)
 
+    def _is_in_flight(self, request: Request) -> bool:
+        """Whether a plan in flight computes something of a request, whatever has become of it since."""
+        return any(chunk.request is request for flight in self._flights for chunk in flight.chunks)
+
     def _start(self, plan: StepPlan, request: Request, budget: int, threshold: int) -> int:
         """The head of `waiting` begins to run; returns what it takes of the budget, 0 if it must go on waiting."""
         hit = self.ledger.pool.lookup(request)
-        num_tokens = self._admissible_tokens(request, hit, budget - self._slots, threshold)
+        num_tokens = self._admissible_tokens(plan, request, hit, budget - self._slots, threshold)
         if not num_tokens:
             return 0
         self.ledger.start(plan, request, hit)
-        progress = self._progress[request] = Progress()
-        return self._compute(plan, request, progress, num_tokens)
+        request.is_generating, request.num_drafts, request.num_placeholders = False, 0, 0
+        return self.ledger.compute(plan, request, num_tokens) + self._slots
 
-    def _admissible_tokens(self, request: Request, hit: Hit, limit: int, threshold: int) -> int:
+    def _admissible_tokens(self, plan: StepPlan, request: Request, hit: Hit, limit: int, threshold: int) -> int:
         """Tokens that the head of `waiting` may get in this step; 0 if it must go on waiting."""
         num_hit_tokens = hit.num_blocks * self.ledger.block_size
         wanted = request.num_tokens - num_hit_tokens
-        if self._can_be_padded(wanted, num_hit_tokens):
+        if self._can_be_padded(plan, wanted, num_hit_tokens):
             wanted += self._num_speculative_tokens
             if wanted > limit:
                 return 0
@@ -291,15 +261,18 @@ class RequestWise(Scheduler):
             num_tokens = limit
         return num_tokens if self.ledger.has_room(request, hit, num_tokens) else 0
 
-    def _can_be_padded(self, wanted: int, num_hit_tokens: int) -> bool:
+    def _can_be_padded(self, plan: StepPlan, wanted: int, num_hit_tokens: int) -> bool:
         """Whether a new request with one token to compute gets drafts that stand for nothing, so that a step of decodes
         stays uniform and keeps its CUDA graph.
         """
         num_drafts = self._num_speculative_tokens
-        if wanted != 1 or not num_drafts or self._serves_prompts or self._threshold <= num_drafts:
+        if wanted != 1 or not num_drafts or self._threshold <= num_drafts:
             return False
-        anyone = bool(self._served) or num_hit_tokens > 0
-        return anyone and num_hit_tokens + num_drafts + 2 <= self.config.max_model_len
+        served = plan.chunks[: self._num_served]
+        if not served and not num_hit_tokens:
+            return False
+        fits = num_hit_tokens + num_drafts + 2 <= self.config.max_model_len
+        return fits and all(chunk.request.is_generating for chunk in served)
 
     def _go_on(self, plan: StepPlan, request: Request, budget: int) -> int:
         """A request that has its first token and the KV of its prompt from elsewhere takes a seat; returns what it
@@ -310,14 +283,14 @@ class RequestWise(Scheduler):
         if limit <= 0:
             return 0
         request.num_computed_tokens = computed = request.num_prompt_tokens
-        fits = 1 + num_drafts <= limit and self.blocks_needed(request, 1 + num_drafts) <= ledger.pool.num_free
-        if not fits or not self._can_be_padded(1, computed):
+        fits = 1 + num_drafts <= limit and ledger.blocks_needed(request, 1 + num_drafts) <= ledger.pool.num_free
+        if not fits or not self._can_be_padded(plan, 1, computed):
             num_drafts = 0
         del ledger.arrived[request]
         ledger.go_on(request)
-        progress = self._progress[request] = Progress()
-        progress.is_generating = not num_drafts  # drafts of one that is not are padding
-        return self._compute(plan, request, progress, 1 + num_drafts)
+        request.num_drafts = request.num_placeholders = 0
+        request.is_generating = not num_drafts  # drafts of one that is not are padding
+        return ledger.compute(plan, request, 1 + num_drafts) + self._slots
 
     # -- tokens come in ------------------------------------------------------------------------------------------------
 
@@ -327,16 +300,17 @@ class RequestWise(Scheduler):
             return ()
         flight = self._flights.popleft()
         assert flight.plan is plan, "plans complete in the order in which they were made"
-        self._land(flight.requests)
         finished: list[Request] = []
         num_tokens = 0
-        for sample in flight.samples:
-            request = sample.request
-            if request.state is FINISHED:  # aborted meanwhile, or ended by the step before
+        for chunk in flight.chunks:
+            request = chunk.request
+            if not chunk.completes or request.state is FINISHED:  # aborted meanwhile, or ended by the step before
                 continue
-            num_tokens += self._take_in(sample)
+            if self._drafts is None:
+                request.num_tokens += 1
+            else:
+                num_tokens += self._take_in(self._drafts, chunk)
             if request.num_tokens - request.num_prompt_tokens >= request.output_len:
-                self._progress.pop(request, None)
                 self.ledger.leave(request)
                 finished.append(request)
             elif request.state is DRAINING:
@@ -348,41 +322,22 @@ class RequestWise(Scheduler):
             self._drafts.output_tokens.append(num_tokens)
         return finished
 
-    def _land(self, requests: list[Request]) -> None:
-        in_flight = self._num_in_flight
-        for request in requests:
-            left = in_flight[request] - 1
-            if left:
-                in_flight[request] = left
-            else:
-                del in_flight[request]
-
-    def _take_in(self, sample: Sample) -> int:
+    def _take_in(self, drafts: Drafts, chunk: Chunk) -> int:
         """A request gets the drafts that were right and one token more, up to the end of its answer; returns how many
         tokens. A token of one that was preempted meanwhile is its own all the same.
         """
-        request = sample.request
-        if self._drafts is None:
-            request.num_tokens += 1
-            return 1
-        speculation, acceptance, num_drafts = self._drafts.speculation, self._drafts.acceptance, sample.num_drafts
-        accepted = 0 if sample.is_padding else acceptance.num_accepted(request, num_drafts)
-        self._drafts.observe(num_drafts, accepted)
+        request, num_drafts = chunk.request, chunk.num_drafts + chunk.num_padding
+        accepted = drafts.acceptance.num_accepted(request, chunk.num_drafts) if chunk.num_drafts else 0
+        drafts.observe(num_drafts, accepted)
         num_tokens = min(1 + accepted, request.num_prompt_tokens + request.output_len - request.num_tokens)
         request.num_tokens += num_tokens
-        progress = self._progress.get(request)
-        if progress is None:
+        if request.state is WAITING:
             return num_tokens
         request.num_computed_tokens -= num_drafts - accepted
         if self._asynchronous:
-            progress.num_placeholders -= num_drafts - accepted + num_tokens
-            known = request.num_computed_tokens - progress.num_placeholders
+            request.num_placeholders -= num_drafts - accepted + num_tokens
+            known = request.num_computed_tokens - request.num_placeholders
             self.ledger.hash(request, known // self.ledger.block_size)
-        elif not speculation.needs_match or acceptance.finds_match(request):
-            progress.num_drafts = self._num_speculative_tokens
+        elif not drafts.speculation.needs_match or drafts.acceptance.finds_match(request):
+            request.num_drafts = self._num_speculative_tokens
         return num_tokens
-
-    def abort(self, request: Request) -> None:
-        """The client has left; see `Ledger.abort`."""
-        self._progress.pop(request, None)
-        super().abort(request)

@@ -54,8 +54,6 @@ LATER: Final = -1
 _TIMES: Final = ("start", "end", "first_token_time", "gap", "gap_growth", "gpu_time", "cpu_time")
 """Fields that need 64 bits; the others are counts of one step."""
 
-_FIRST_TOKEN_TIME: Final = STEP_FIELDS.index("first_token_time") - len(STEP_FIELDS)
-
 _BUFFERED: Final = 8192 * len(STEP_FIELDS)
 """Values that wait to be packed."""
 
@@ -110,10 +108,6 @@ class StepLog:
         """The gaps that a step ends."""
         for request, step_before in plan.gaps:
             self.gaps.fromlist([int(request.id), step_before, plan.index])
-
-    def tokens_known(self, at: int) -> None:
-        """The tokens of the last step written are known at `at`: asynchronous scheduling tells one step later."""
-        self._buffer[_FIRST_TOKEN_TIME] = at
 
     def step_columns(self) -> dict[str, NDArray[Any]]:
         """All rows so far, as columns of integers."""

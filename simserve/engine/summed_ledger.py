@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 class SummedLedger(Ledger):
     """A ledger with a set of decodes, which advance together (`advance`) or stand still (`hold`)."""
 
+    __slots__ = ("_asynchronous", "_held_since", "decoding", "in_flight", "is_held", "shared_decodes")
+
     def __init__(
         self, config: SchedulerConfig, observer: PoolObserver | None = None, fetch: Fetch | None = None
     ) -> None:
@@ -90,7 +92,8 @@ class SummedLedger(Ledger):
         if not num_decodes:
             return
         plan.context = num_decodes * decoding.clock - decoding.base_sum
-        plan.longest = 0 if decoding.lengths is None else decoding.longest()
+        if decoding.lengths is not None:
+            plan.longest = decoding.longest()
         if self.shared_decodes:
             self.enter_shared_decodes()
         if self.is_held:
@@ -107,18 +110,17 @@ class SummedLedger(Ledger):
         asynchronous scheduling can tell by `max_tokens`, drains. Returns the plan.
         """
         decoding = self.decoding
-        if plan.chunks:
-            for chunk in plan.chunks:
-                if chunk.completes:
-                    self._begin_decoding(plan, chunk.request)
-            self.num_steps += 1
-        elif plan.num_decodes:
+        finishes = decoding.finishes
+        for chunk in plan.chunks:
+            if chunk.completes:
+                self._begin_decoding(plan, chunk.request)
+        if plan.num_decodes or plan.chunks:
             self.num_steps += 1
         if plan.num_sampled:
             self.last_fruitful_step = plan.index
         if self._asynchronous:
             self.in_flight = plan
-        if decoding.finishes and decoding.finishes[0][0] <= decoding.clock:
+        if finishes and finishes[0][0] <= decoding.clock:
             plan.finishing = decoding.pop_finishing(decoding.clock)
             if self._asynchronous:
                 for request in plan.finishing:
@@ -201,13 +203,15 @@ class SummedLedger(Ledger):
 
     # -- requests that lose their turn ---------------------------------------------------------------------------------
 
-    def preempt(self, plan: StepPlan, request: Request, was_served: bool = False) -> None:
-        """Take all blocks from a running request and let it wait; `was_served`: this step had given it a token."""
+    def preempt(self, plan: StepPlan, request: Request, was_served: bool = False) -> int:
+        """Take all blocks from a running request and let it wait; `was_served`: this step had given it a token.
+        Returns how many tokens of its chunk are taken back.
+        """
         if request.state is DECODING:
             self._leave_decoding(request, ahead=int(was_served))
         elif request.state is DRAINING:
             self._keep_late(request)
-        super().preempt(plan, request)
+        return super().preempt(plan, request)
 
     def starve(self, plan: StepPlan, request: Request) -> None:
         """A decoding request gets nothing in this step: afterwards it has a chunk of one token to compute."""
@@ -245,7 +249,9 @@ class SummedLedger(Ledger):
         for request in plan.finishing:
             if request.state is DRAINING:
                 request.num_hashed_blocks = request.num_computed_tokens // self.block_size
-            self.leave(request)
+                self.stand_up(request)
+            else:
+                self.leave(request)
         for request in plan.late:
             if request.state is not FINISHED:
                 request.num_tokens += 1

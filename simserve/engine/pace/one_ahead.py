@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simserve.engine.pace.base import Pace
+from simserve.engine.step_log import FIRST_TOKEN_TIME
 
 if TYPE_CHECKING:
     from simserve.cost.step import StepCost
@@ -33,6 +34,8 @@ class OneAhead(Pace):
         """When the GPU finishes the step decided last: E_k."""
         self._in_flight: StepPlan | None = None
         """Asynchronous: the plan decided last, if it has tokens."""
+        self._row: list[int] = []
+        """Its row, which the step log gets when its tokens are known."""
         self._stalled = False
         """Nothing runs and the head of `waiting` cannot be admitted: only an arrival can change that."""
 
@@ -59,9 +62,10 @@ class OneAhead(Pace):
 
     def take_tokens(self, known: int) -> None:
         """The tokens of the plan in flight are there."""
-        plan, self._in_flight = self._in_flight, None
+        plan, row, self._in_flight = self._in_flight, self._row, None
         assert plan is not None
-        self.log.tokens_known(known)
+        row[FIRST_TOKEN_TIME] = known
+        self.log.add_step(row)
         self.server.complete(plan, known)
 
     def pass_over(self, plan: StepPlan, at: int) -> None:

@@ -106,20 +106,16 @@ class Rank(OneAhead):
             self.pass_over(plan, at)
             self._end, self._ready = end, ready
             return
-        in_flight, known = self._in_flight, end
+        row = step_row(plan, self.ledger, self.num_preempted(plan), at, end, gpu, time.cpu, time.padded)
         if self._asynchronous:
-            known = max(self._end, at + time.cpu)
-            if in_flight is not None:
-                self.log.tokens_known(known)
-            self._in_flight = plan
+            if self._in_flight is not None:
+                self.take_tokens(max(self._end, at + time.cpu))
+            self._in_flight, self._row = plan, row
         else:
-            in_flight = plan
+            self.log.add_step(row)
+            self.server.complete(plan, end)
         self._end, self._ready = end, ready
         self._waited += time.gpu - gpu
-        num_preempted = self.num_preempted(plan)
-        self.log.add_step(step_row(plan, self.ledger, num_preempted, at, end, gpu, time.cpu, time.padded))
-        if in_flight is not None:
-            self.server.complete(in_flight, known)
         self.log.add_gaps(plan)
 
 

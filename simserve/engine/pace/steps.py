@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from simserve.engine.equal_steps import Batch, EqualSteps, equal_steps
 from simserve.engine.pace.doorbell import Doorbell
 from simserve.engine.pace.one_ahead import OneAhead
-from simserve.engine.step_log import step_row
+from simserve.engine.step_log import FIRST_TOKEN_TIME, step_row
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -137,24 +137,25 @@ class Steps(OneAhead):
         else:
             self.pass_over(plan, at)
             return plan
-        in_flight, end = self._in_flight, at + latency
-        if self._asynchronous:
-            end_before, decided = self._end, at + cpu
-            known = end_before if end_before > decided else decided
-            ready = end_before + self.cost.update
-            self._ready = ready if ready > decided else decided
-            if end_before + gpu > end:  # noqa: PLR1730 (max() takes three times as long)
-                end = end_before + gpu
-            if in_flight is not None:
-                self.log.tokens_known(known)
-            self._in_flight = plan
-        else:
-            in_flight, known, self._ready = plan, end, end
+        end_before, end = self._end, at + latency
+        if self._asynchronous and end_before + gpu > end:
+            end = end_before + gpu
         self._end = end
         preempted = self.num_preempted(plan) if plan.preempted or self._unwritten_preemptions else 0
-        self.log.add_step(step_row(plan, self.ledger, preempted, at, end, gpu, cpu, padded))
-        if in_flight is not None:
-            self.server.complete(in_flight, known)
+        row = step_row(plan, self.ledger, preempted, at, end, gpu, cpu, padded)
+        if self._asynchronous:
+            decided, ready = at + cpu, end_before + self.cost.update
+            self._ready = ready if ready > decided else decided
+            due, row_due, known = self._in_flight, self._row, end_before if end_before > decided else decided
+            self._in_flight, self._row = plan, row
+            if due is not None:  # as `take_tokens`, which is one call more for each step
+                row_due[FIRST_TOKEN_TIME] = known
+                self.log.add_step(row_due)
+                self.server.complete(due, known)
+        else:
+            self._ready = end
+            self.log.add_step(row)
+            self.server.complete(plan, end)
         if plan.gaps:
             self.log.add_gaps(plan)
         return plan
@@ -218,12 +219,10 @@ class Steps(OneAhead):
         self._end = end = run.ends.at(num_steps - 1)
         free = ledger.pool.num_free
         if self._asynchronous:
-            self._in_flight = plan
             if num_steps > 1:  # only the step after the last tells when its tokens are known
                 log.add_step(run.row(0, num_steps - 1, counts, free + last_blocks))
                 counts = counts[0], self._num_waiting(run.decided(num_steps - 1))
-                log.add_step(run.row(num_steps - 1, num_steps, counts, free))
-                return
-        log.add_step(run.row(0, num_steps, counts, free))
-        if not self._asynchronous:
+            self._in_flight, self._row = plan, run.row(num_steps - 1, num_steps, counts, free)
+        else:
+            log.add_step(run.row(0, num_steps, counts, free))
             self.server.complete(plan, end)

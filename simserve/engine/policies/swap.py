@@ -94,7 +94,7 @@ class Swap(RequestWise):
         num_blocks = self.ledger.num_blocks_for(computed)
         if not 0 < num_blocks <= self.num_free_cpu_blocks:
             return super().evict(plan, victim)
-        self.ledger.drop(plan, victim)
+        given = self.ledger.drop(plan, victim)
         del self.ledger.running[victim]
         victim.num_computed_tokens = computed
         victim.state = SWAPPED
@@ -104,7 +104,7 @@ class Swap(RequestWise):
         self._cpu_blocks[victim] = num_blocks
         self.leaving[victim] = None
         self._copy(victim, num_blocks, outward=True)
-        return self._served.pop(victim, 0)
+        return given
 
     def _is_out(self, request: Request) -> None:
         """A request is in CPU memory: its blocks are free, though what the prefix cache holds of them may be hit."""
@@ -170,14 +170,14 @@ class Swap(RequestWise):
             if request not in running:
                 continue
             num_tokens = self.wanted(request, min(threshold, budget))
-            needed = self.blocks_needed(request, num_tokens)
-            if needed and (self._lacking or needed > self.ledger.pool.num_free):
+            needed = self.ledger.blocks_needed(request, num_tokens)
+            if needed > 0 and (self._lacking or needed > self.ledger.pool.num_free):
                 self._lacking[request] = needed
                 budget += self.make_room(plan, request, self._lacks_blocks)
                 if request not in running or len(self._lacking) > 1 or needed > self.ledger.pool.num_free:
                     continue
                 del self._lacking[request]
-            budget -= self.serve(plan, request, num_tokens)
+            budget -= self.ledger.compute(plan, request, num_tokens)
         return budget
 
     def _lacks_blocks(self) -> bool:
@@ -196,7 +196,6 @@ class Swap(RequestWise):
         if request.state is not SWAPPED:
             super().abort(request)
             return
-        self._progress.pop(request, None)
         self.ledger.end(request)
         if request not in self.leaving and request not in self.returning:
             self.swapped.remove(request)

@@ -25,17 +25,17 @@ class VllmV1(SummedScheduler):
         plan, budget, threshold = StepPlan(ledger.num_steps), self._max_tokens, self._threshold
         if threshold is not UNLIMITED:
             threshold = self.longest_chunk()
-        needed = decoding.phases[decoding.clock % ledger.block_size]
+        num_decodes, needed = decoding.count, decoding.phases[decoding.clock % ledger.block_size]
         if (
             needed > pool.num_free
-            or decoding.count > budget
+            or num_decodes > budget
             or (ledger.prefilling and not self._fits(needed, budget, threshold))
         ):
             budget = walk(ledger, plan, budget, threshold)
         else:
             if needed:
                 pool.take(needed)
-            budget -= decoding.count
+            budget -= num_decodes
             for request in ledger.prefilling:
                 wanted = min(request.num_tokens - request.num_computed_tokens, threshold, budget)
                 budget -= ledger.compute(plan, request, wanted)
