@@ -1,6 +1,8 @@
 """Models: parameter counts against published ones, bytes by number format, and configurations of every family."""
 
+import csv
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,10 +10,14 @@ from hypothesis import strategies as st
 
 from simserve.spec.catalogue import catalogue, find_model, read_model, resolve_model
 from simserve.spec.errors import ScenarioError
-from simserve.spec.hf_config import model_from_config
+from simserve.spec.hugging_face.config import model_from_config
+from simserve.spec.layers.attention import GroupedAttention
+from simserve.spec.layers.mlp import Mixture
 from simserve.spec.model import ModelSpec
 
 GIB = 2**30
+COUNTED = Path(__file__).parent / "data" / "catalogue_parameters.csv"
+FULL, SLIDING = ["full_attention"], ["sliding_attention"]
 
 # Billions of parameters, and where they were published. "card" is the model's page on huggingface.co, which states
 # the size; "index" is the metadata of its safetensors files (total bytes over bytes per weight).
@@ -64,9 +70,15 @@ def test_parameters_are_within_one_percent_of_the_published(name, billions, sour
     assert find_model(name).num_parameters == pytest.approx(billions * 1e9, rel=0.01), source
 
 
-def test_every_model_of_the_catalogue_is_checked_against_a_published_number():
-    published = {name for name, _, _ in PUBLISHED}
-    assert {model.name for model in catalogue()} - published == {"tiny-llama"}, "random weights have no publication"
+def test_every_model_of_the_catalogue_has_the_parameters_that_were_counted_independently():
+    with COUNTED.open(encoding="utf-8", newline="") as file:
+        counted = {row["name"]: row for row in csv.DictReader(file)}
+    models = {model.name: model for model in catalogue()}
+    assert set(models) - set(counted) == {"tiny-llama"}, "random weights have no publication"
+    for name, row in counted.items():
+        found, allowed = models[name], float(row["tolerance"])
+        assert found.num_parameters == pytest.approx(int(row["parameters"]), rel=allowed), name
+        assert found.num_active_parameters == pytest.approx(int(row["active"]), rel=allowed), name
 
 
 @pytest.mark.parametrize(("name", "billions", "source"), ACTIVE)
@@ -90,7 +102,7 @@ def test_gpt_oss_counts_its_active_parameters_without_the_embedding():
         ("llama-3.1-70b", 327680),
         ("qwen2-7b", 57344),
         ("deepseek-v3", 61 * (512 + 64) * 2),
-        ("gpt-oss-120b", 36 * 2 * 8 * 64 * 2),
+        ("gpt-oss-120b", 18 * 2 * 8 * 64 * 2),  # of the layers that keep all tokens
     ],
 )
 def test_kv_bytes_per_token(name, kv_bytes):
@@ -100,8 +112,8 @@ def test_kv_bytes_per_token(name, kv_bytes):
 
 def test_window_layers_are_counted_apart():
     model = find_model("gpt-oss-120b")
-    assert (model.sliding_window, model.num_window_layers, model.num_full_layers) == (128, 18, 18)
-    assert model.attention_layers == {"full": 18, "window": 18}
+    assert model.attention_layers == {"window": 18, "full": 18}
+    assert model.windows == [{"window": 128, "bytes_per_token": 36864.0, "layers": 18}]
 
 
 @pytest.mark.parametrize(
@@ -135,16 +147,29 @@ def test_kv_and_weight_formats_are_apart():
     assert model.weight_bytes > base.weight_bytes / 4 + 2 * (128256 * 4096 * 2) * 3 / 4
 
 
+def stated(**changes):
+    return ModelSpec.model_validate(resolve_model(changes))
+
+
 def test_a_stated_weight_format_stands_for_an_unknown_one():
     unknown = {**LLAMA, "quantization_config": {"quant_method": "bitsandbytes"}}
-    assert resolve_model({"config": unknown, "weight_dtype": "int4"})["weight_dtype"] == "int4"
-    assert resolve_model({"config": "gpt-oss-20b", "weight_dtype": "bfloat16"})["quantized"] == "linear"
-    assert resolve_model({"config": "gpt-oss-20b", "kv_dtype": "fp8"})["quantized"] == "experts"
+    assert stated(config=unknown, weight_dtype="int4").weight_dtype == "int4"
+    assert stated(config="gpt-oss-20b", weight_dtype="bfloat16").formats.keys() == {None}
+    experts = stated(config="gpt-oss-20b", kv_dtype="fp8")
+    assert (experts.expert_dtype, experts.dense_dtypes) == ("mxfp4", ("bf16",))
+
+
+def test_a_key_that_the_file_lacks_is_stated_beside_it():
+    lacking = {key: value for key, value in LLAMA.items() if key != "vocab_size"}
+    with pytest.raises(ScenarioError, match=r"vocab_size: .*which the file lacks; state it in the file, or beside"):
+        stated(config=lacking)
+    assert stated(config=lacking, vocab_size=32000) == stated(config=LLAMA)
+    assert stated(config=LLAMA, num_hidden_layers=2).num_layers == 2
 
 
 def test_a_copy_with_another_format_weighs_differently():
     model = find_model("llama-3.1-8b")
-    assert model.weight_bytes > model.model_copy(update={"weight_dtype": "fp8"}).weight_bytes
+    assert model.weight_bytes > model.in_format("fp8").weight_bytes
 
 
 def test_kv_dtype_auto_is_the_activations_format():
@@ -156,6 +181,7 @@ dense = st.fixed_dictionaries(
     {
         "hidden_size": widths,
         "intermediate_size": widths,
+        "model_type": st.just("llama"),
         "num_hidden_layers": st.integers(1, 6),
         "num_attention_heads": st.sampled_from([1, 2, 4, 8]),
         "vocab_size": st.integers(1, 1000),
@@ -169,7 +195,7 @@ dense = st.fixed_dictionaries(
 @given(dense)
 def test_a_layer_more_adds_one_layers_parameters(config):
     one, two = (model_from_config({**config, "num_hidden_layers": layers}, "m") for layers in (1, 2))
-    layer = one.attention_parameters + one.mlp_parameters + 2 * one.hidden_size
+    layer = one.layers[0].parameters(one.hidden_size)
     assert two.num_parameters - one.num_parameters == layer
     assert two.kv_bytes_per_token == 2 * one.kv_bytes_per_token
 
@@ -183,18 +209,21 @@ def test_tying_saves_exactly_one_embedding(config):
 @given(dense, st.sampled_from([2, 4, 8]), st.integers(1, 8))
 def test_a_mixture_is_as_large_as_its_experts_and_as_active_as_the_routed(config, experts, top):
     top = min(top, experts)
-    mixture = {**config, "num_experts": experts, "num_experts_per_tok": top, "moe_intermediate_size": 64}
+    config = {key: value for key, value in config.items() if key != "attention_bias"} | {"num_key_value_heads": 1}
+    mixture = config | {"model_type": "mixtral", "num_local_experts": experts, "num_experts_per_tok": top}
     model = model_from_config(mixture, "m")
-    unused = config["num_hidden_layers"] * (experts - top) * model.expert_parameters
+    expert = 3 * config["hidden_size"] * config["intermediate_size"]
+    unused = config["num_hidden_layers"] * (experts - top) * expert
     assert model.num_parameters - model.num_active_parameters == unused
-    assert model_from_config(config, "m").num_active_parameters == model_from_config(config, "m").num_parameters
+    plain = model_from_config(config, "m")
+    assert plain.num_active_parameters == plain.num_parameters
 
 
 @given(dense)
 def test_fewer_bits_never_weigh_more(config):
     model = model_from_config(config, "m")
     dtypes = ("fp32", "bf16", "fp8", "int4")
-    sizes = [model.model_copy(update={"weight_dtype": dtype}).weight_bytes for dtype in dtypes]
+    sizes = [model.in_format(dtype).weight_bytes for dtype in dtypes]
     assert sizes == sorted(sizes, reverse=True)
 
 
@@ -213,113 +242,50 @@ def config(**changes):
     return model_from_config({**LLAMA, **changes}, "m")
 
 
+def attention(**changes):
+    found = config(**changes).layers[0].attention
+    assert isinstance(found, GroupedAttention)
+    return found
+
+
 def test_missing_keys_have_the_defaults_of_transformers():
-    assert config().num_kv_heads == 8
-    assert config().head_dim == 64
+    assert (attention().num_kv_heads, attention().head_dim) == (8, 64)
     assert not config().tie_word_embeddings
-    assert config(model_type="gemma2").tie_word_embeddings
-    assert config(model_type="qwen2").attention_bias
-    assert not config(model_type="qwen2").output_bias
+    assert config(model_type="gemma2", sliding_window=4096, num_key_value_heads=4).tie_word_embeddings
+    assert (attention(model_type="qwen2").qkv_bias, attention(model_type="qwen2").output_bias) == (True, False)
 
 
 def test_multi_query_attention():
     assert config(num_key_value_heads=1).kv_bytes_per_token == 8 * 2 * 64 * 2
 
 
-def test_a_multimodal_model_is_its_language_model():
-    nested = {"model_type": "gemma3", "text_config": {**LLAMA, "model_type": "gemma3_text", "sliding_window": 1024}}
-    model = model_from_config({**nested, "torch_dtype": "bfloat16"}, "m")
-    assert model.hidden_size == 512
-    assert model.num_window_layers == 7  # one layer in six is global
-    assert model.qk_norm
-
-
-def test_llama_4_has_a_shared_expert_and_chunked_layers():
-    """Meta, Llama 4 Scout: 109 B with its vision part of about 1 B."""
-    scout = {
-        "model_type": "llama4_text",
-        "hidden_size": 5120,
-        "intermediate_size": 8192,
-        "intermediate_size_mlp": 16384,
-        "num_hidden_layers": 48,
-        "num_attention_heads": 40,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "vocab_size": 202048,
-        "max_position_embeddings": 10485760,
-        "num_local_experts": 16,
-        "num_experts_per_tok": 1,
-        "interleave_moe_layer_step": 1,
-        "attention_chunk_size": 8192,
-    }
-    model = model_from_config({"text_config": scout, "model_type": "llama4"}, "scout")
-    assert model.num_parameters == pytest.approx(108e9, rel=0.01)
-    assert model.num_active_parameters == pytest.approx(17e9, rel=0.02)
-    assert model.num_full_layers == 12
+QWEN2 = {"model_type": "qwen2"}
 
 
 @pytest.mark.parametrize(
     ("changes", "window_layers"),
     [
-        ({"sliding_window": 128}, 8),
-        ({"sliding_window": None}, 0),
-        ({"sliding_window": 128, "use_sliding_window": False}, 0),
-        ({"sliding_window": 128, "use_sliding_window": True, "max_window_layers": 6}, 2),
-        ({"sliding_window": 128, "layer_types": ["sliding_attention"] * 3 + ["full_attention"] * 5}, 3),
-        ({"sliding_window": 128, "layer_types": ["full_attention"] * 8}, 0),
+        ({"model_type": "mistral", "sliding_window": 128}, 8),
+        ({"model_type": "mistral", "sliding_window": None}, 0),
+        (QWEN2 | {"sliding_window": 128}, 0),
+        (QWEN2 | {"sliding_window": 128, "use_sliding_window": False}, 0),
+        (QWEN2 | {"sliding_window": 128, "use_sliding_window": True, "max_window_layers": 6}, 2),
+        (QWEN2 | {"sliding_window": 128, "use_sliding_window": True, "layer_types": SLIDING * 3 + FULL * 5}, 3),
+        (QWEN2 | {"sliding_window": 128, "use_sliding_window": True, "layer_types": FULL * 8}, 0),
         ({"sliding_window": 128, "model_type": "gemma2"}, 4),
-        ({"sliding_window": 128, "sliding_window_pattern": 4}, 6),
     ],
 )
 def test_which_layers_have_a_window(changes, window_layers):
-    assert config(**changes).num_window_layers == window_layers
+    assert config(**changes).attention_layers.get("window", 0) == window_layers
 
 
 @pytest.mark.parametrize(
     ("changes", "dense_layers"),
-    [
-        ({}, 0),
-        ({"first_k_dense_replace": 3}, 3),
-        ({"decoder_sparse_step": 2}, 4),
-        ({"mlp_only_layers": [0, 5]}, 2),
-    ],
+    [({}, 0), ({"decoder_sparse_step": 2}, 4), ({"mlp_only_layers": [0, 5]}, 2)],
 )
 def test_which_layers_of_a_mixture_are_dense(changes, dense_layers):
-    assert config(num_experts=4, num_experts_per_tok=2, **changes).num_dense_layers == dense_layers
-
-
-@pytest.mark.parametrize(
-    ("quantization", "dtype"),
-    [
-        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8"),
-        ({"quant_method": "fbgemm_fp8"}, "fp8"),
-        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4"),
-        ({"quant_method": "gptq", "bits": 8}, "int8"),
-        ({"quant_method": "mxfp4"}, "mxfp4"),
-        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
-        (
-            {
-                "quant_method": "compressed-tensors",
-                "config_groups": {"g": {"weights": {"type": "float", "num_bits": 8}}},
-            },
-            "fp8",
-        ),
-        (
-            {"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"type": "int", "num_bits": 4}}}},
-            "int4",
-        ),
-        (
-            {
-                "quant_method": "compressed-tensors",
-                "config_groups": {"g": {"weights": {"type": "float", "num_bits": 4}}},
-            },
-            "nvfp4",
-        ),
-    ],
-)
-def test_formats_of_quantised_checkpoints(quantization, dtype):
-    model = config(quantization_config=quantization, torch_dtype="bfloat16")
-    assert (model.weight_dtype, model.activation_dtype, model.kv_dtype) == (dtype, "bf16", "bf16")
+    found = config(model_type="qwen3_moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64, **changes)
+    assert sum(layer.count for layer in found.layers if not isinstance(layer.mlp, Mixture)) == dense_layers
 
 
 @pytest.mark.parametrize(
@@ -328,12 +294,14 @@ def test_formats_of_quantised_checkpoints(quantization, dtype):
         ({"num_attention_heads": None}, "num_attention_heads: expected a positive whole number, got null"),
         ({"hidden_size": -3}, "hidden_size"),
         ({"vocab_size": True}, "vocab_size"),
-        ({"mamba_d_state": 16}, "state-space layers .* not modelled yet"),
-        ({"linear_num_key_heads": 16}, "linear attention .* not modelled yet"),
-        ({"layer_types": ["full_attention", "mamba"]}, "mamba: not modelled yet"),
-        ({"model_type": "gpt2"}, "gpt2: not modelled yet"),
-        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "bitsandbytes.* weight_dtype"),
-        ({"quantization_config": {"quant_method": "gptq", "bits": 3}}, "int3"),
+        ({"mamba_d_state": 16}, "mamba_d_state: 16: not known for the family llama, .* not guessed"),
+        ({"linear_num_key_heads": 16}, "linear_num_key_heads: 16: not known for the family llama"),
+        ({"layer_types": ["full_attention", "mamba"]}, "layer_types: .*not known for the family llama"),
+        ({"model_type": "llama9"}, "no family is known by model_type 'llama9'"),
+        ({"model_type": "bert"}, "model_type bert is an encoder"),
+        ({"_class_name": "FluxTransformer2DModel", "model_type": "flux"}, "is a diffusion model"),
+        ({"model_type": "t5"}, "model_type 't5' is an encoder with a decoder"),
+        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "bitsandbytes.* `?weight_dtype"),
         ({"torch_dtype": "float64"}, "activation_dtype: expected one of"),
     ],
 )
@@ -361,4 +329,4 @@ def test_a_model_name_with_a_typing_error_gets_a_suggestion():
     with pytest.raises(ScenarioError, match=r"did you mean 'llama-3\.1-8b'\?"):
         find_model("lama-3.1-8b")
     with pytest.raises(ScenarioError, match=r"no such file; the catalogue has 'llama-3\.1-8b'"):
-        resolve_model("meta-llama/Llama-3.1-8B-Instruct")
+        resolve_model("somebody/Llama-3.1-8B-Tuned")

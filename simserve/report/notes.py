@@ -39,10 +39,8 @@ def _of_waves(result: Result, summary: Summary) -> Iterator[str]:  # noqa: ARG00
     """Whoever sends together and gets answers of one length sends together again."""
     workload = result.scenario.workload
     if workload.keeps_step and isinstance(workload.arrivals, ClosedLoop) and workload.arrivals.users > 1:
-        yield (
-            f"{workload.arrivals.users} users with prompts and answers of one length send in waves, so that TTFT is that "
-            "of a wave; lengths that vary, or a think time, part them as in reality"
-        )
+        users = f"{workload.arrivals.users} users with prompts and answers of one length"
+        yield f"{users} send in waves, so that TTFT is that of a wave; lengths that vary, or a think time, part them"
 
 
 def _count(number: int, noun: str) -> str:

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from simserve.spec.dtypes import bytes_per_element, canonical_dtype
 from simserve.spec.layers.attention import GroupedAttention, LatentAttention
-from simserve.spec.layers.kinds import not_simulated
+from simserve.spec.layers.kinds import KEEP_ALL, not_simulated
 from simserve.spec.layers.layer import Attention, LayerSpec, in_rows
 from simserve.spec.layers.mlp import DenseMlp, Mixture
 from simserve.spec.layers.weights import WeightFormat
@@ -128,8 +128,7 @@ class ModelSpec(Strict):
     @property
     def other_layers(self) -> dict[str, int]:
         """Layers that do not keep all tokens of a request, by their kind of attention."""
-        keeping = {"full", "latent", "chunked", "factored", "sparse", "sparse_latent"}
-        return {kind: count for kind, count in self.attention_layers.items() if kind not in keeping}
+        return {kind: count for kind, count in self.attention_layers.items() if kind not in KEEP_ALL}
 
     @property
     def is_moe(self) -> bool:

@@ -5,6 +5,9 @@ from collections.abc import Iterable
 SIMULATED = frozenset({"full", "latent", "window", "chunked"})
 """Kinds that `simserve.cost.kinds` costs."""
 
+KEEP_ALL = frozenset({"full", "latent", "chunked", "sparse", "sparse_latent"})
+"""Kinds that keep all tokens of a request in the KV cache (chunked ones, too, as vLLM serves them by default)."""
+
 _NAMES = {
     "factored": "layers whose queries pass a size of their own (Step-3)",
     "sparse": "sparse attention layers",
