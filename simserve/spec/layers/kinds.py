@@ -5,7 +5,7 @@ from collections.abc import Iterable
 SIMULATED = frozenset({"full", "latent", "window", "chunked"})
 """Kinds that `simserve.cost.kinds` costs."""
 
-KEEP_ALL = frozenset({"full", "latent", "chunked", "sparse", "sparse_latent"})
+KEEP_ALL = frozenset({"full", "latent", "chunked", "factored", "sparse", "sparse_latent"})
 """Kinds that keep all tokens of a request in the KV cache (chunked ones, too, as vLLM serves them by default)."""
 
 _NAMES = {
