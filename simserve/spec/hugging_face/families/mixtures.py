@@ -4,6 +4,8 @@ Keys and defaults: transformers 5.24, configuration and modeling files of each f
 modeling files beside its checkpoint.
 """
 
+from collections.abc import Sequence
+
 from simserve.spec.hugging_face.family import Decoder, Family, Modules
 from simserve.spec.hugging_face.keys import Keys
 from simserve.spec.hugging_face.latents import dense_layers, routed
@@ -15,6 +17,7 @@ from simserve.spec.hugging_face.parts import (
     grouped,
     mixed_layers,
     num_layers,
+    window_pattern,
     with_windows,
 )
 from simserve.spec.layers.attention import GroupedAttention
@@ -107,29 +110,36 @@ def _granitemoe(keys: Keys) -> Decoder:
     return decoder(keys, rows, tied=False, max_positions=2048, modules=Modules(mlp="block_sparse_moe"))
 
 
-def _dense_first(keys: Keys, attention: GroupedAttention, mixture: Mixture, first: int, length: int) -> Decoder:
-    layers = num_layers(keys)
-    is_dense = dense_layers(keys, layers, first)
-    rows = mixed_layers([attention] * layers, lambda layer: is_dense[layer], dense(keys), mixture)
+def _dense_first(
+    keys: Keys, attentions: Sequence[GroupedAttention], mixture: Mixture, first: int, length: int
+) -> Decoder:
+    is_dense = dense_layers(keys, len(attentions), first)
+    rows = mixed_layers(attentions, lambda layer: is_dense[layer], dense(keys), mixture)
     found = decoder(keys, rows, tied=False, max_positions=length)
-    return found._replace(drafting_layers=keys.whole("num_nextn_predict_layers", default=0, null=0))
+    drafts = keys.whole("num_nextn_predict_layers", "num_mtp_layers", default=0, null=0)
+    return found._replace(drafting_layers=drafts)
 
 
 def _glm4_moe(keys: Keys) -> Decoder:
     defaults = {"n_routed_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1408, "n_shared_experts": 1}
     bias = keys.flag("attention_bias", default=False)
     norm = "head" if keys.flag("use_qk_norm", default=False) else "none"
-    attention = grouped(keys, kv_heads=8, head_dim=128, qkv_bias=bias, qk_norm=norm)
-    return _dense_first(keys, attention, routed(keys, defaults), 1, 131072)
+    attention = grouped(keys, kv_heads=8, qkv_bias=bias, qk_norm=norm)
+    attentions = [attention] * num_layers(keys)
+    return _dense_first(keys, attentions, routed(keys, defaults, "num_local_experts"), 1, 131072)
 
 
 def _dots1(keys: Keys) -> Decoder:
-    keys.know("sliding_window", "max_window_layers", "use_sliding_window")  # layers of the class have no window
-    keys.words("layer_types", known=("full_attention",))
+    """Windows are in the layers behind `max_window_layers`, of which published models have none."""
+    layers, first = num_layers(keys), keys.whole("max_window_layers", default=62)
+    marks = [layer >= first for layer in range(layers)]
+    marks = marks if "layer_types" not in keys else window_pattern(keys, layers)
+    window = keys.whole("sliding_window", default=4096, null=0)
+    keys.know("use_sliding_window")  # the class does not look at it
     bias = keys.flag("attention_bias", default=False)
     attention = grouped(keys, qkv_bias=bias, output_bias=bias, qk_norm="head")
-    mixture = routed(keys, {"num_experts_per_tok": 8, "moe_intermediate_size": 1408, "n_shared_experts": 0})
-    return _dense_first(keys, attention, mixture, 0, 2048)
+    mixture = routed(keys, {"moe_intermediate_size": 1408, "n_shared_experts": 0}, "num_local_experts")
+    return _dense_first(keys, with_windows(attention, window, marks), mixture, 0, 2048)
 
 
 def _bailing_moe(keys: Keys) -> Decoder:
@@ -148,7 +158,8 @@ def _bailing_moe(keys: Keys) -> Decoder:
     norm = "head" if keys.flag("use_qk_norm", default=False) else "none"
     qkv_bias, bias = keys.flag("use_qkv_bias", default=False), keys.flag("use_bias", default=False)
     attention = grouped(keys, qkv_bias=qkv_bias or bias, output_bias=bias, qk_norm=norm)
-    return _dense_first(keys, attention, check_top_k(keys, mixture, "num_experts_per_tok"), 0, 16384)
+    attentions = [attention] * num_layers(keys)
+    return _dense_first(keys, attentions, check_top_k(keys, mixture, "num_experts_per_tok"), 0, 16384)
 
 
 def _ernie4_5(keys: Keys) -> Decoder:
@@ -167,8 +178,8 @@ def _ernie4_5_moe(keys: Keys) -> Decoder:
     keys.check_whole("moe_layer_end_index", end, 0, "a whole number, or -1 for the last layer")
     width = keys.count("moe_intermediate_size", default=1536)
     mixture = Mixture(
-        num_experts=keys.count("moe_num_experts", default=64),
-        experts_per_token=keys.count("moe_k", default=6),
+        num_experts=keys.count("moe_num_experts", "num_experts", default=64),
+        experts_per_token=keys.count("moe_k", "num_experts_per_tok", default=6),
         width=width,
         num_shared_experts=keys.whole("moe_num_shared_experts", default=2),
         shared_width=width,
@@ -182,7 +193,10 @@ def _ernie4_5_moe(keys: Keys) -> Decoder:
         check_top_k(keys, mixture, "moe_k"),
     )
     found = decoder(keys, rows, tied=True, max_positions=131072)
-    return found._replace(drafting_layers=keys.whole("num_nextn_predict_layers", default=0, null=0))
+    return found._replace(
+        drafting_layers=keys.whole("num_nextn_predict_layers", default=0, null=0),
+        extra_parameters={"bias of lm_head": found.vocab_size} if bias else {},
+    )
 
 
 def _hunyuan_attention(keys: Keys) -> GroupedAttention:
@@ -206,8 +220,8 @@ def _hunyuan_v1_moe(keys: Keys) -> Decoder:
     layers, width = num_layers(keys), keys.count("intermediate_size")
     gated_activation(keys)
     mixed = keys.flag("use_mixed_mlp_moe", default=True)
-    experts = keys.per_layer("num_experts", layers=layers, default=1)
-    top_k = keys.per_layer("moe_topk", layers=layers, default=1)
+    experts = keys.per_layer("num_experts", "num_local_experts", layers=layers, default=1)
+    top_k = keys.per_layer("moe_topk", "num_experts_per_tok", layers=layers, default=1)
     widths = keys.per_layer("moe_intermediate_size", layers=layers, default=width)
     shared = keys.per_layer("num_shared_expert", layers=layers, default=1, least=0)
     attention = _hunyuan_attention(keys)
