@@ -63,9 +63,9 @@ def _mistral4(keys: Keys) -> Decoder:
     layers, attention = num_layers(keys), latent(keys, _MISTRAL, q_lora_rank=1024)
     keys.expect("head_dim", attention.qk_head_dim, why="is not qk_nope_head_dim + qk_rope_head_dim")
     first = keys.whole("first_k_dense_replace", default=0)
-    mlp = dense(keys) if first else keys.know("intermediate_size")
+    keys.know("intermediate_size")  # of dense layers, of which published models have none
     mixture = routed(keys, _MISTRAL, "num_local_experts")
-    rows = mixed_layers([attention] * layers, lambda layer: layer < first, mlp, mixture)
+    rows = mixed_layers([attention] * layers, lambda layer: layer < first, dense(keys) if first else None, mixture)
     return decoder(keys, rows, tied=False, max_positions=1048576)
 
 
