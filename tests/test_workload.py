@@ -21,7 +21,7 @@ from simserve.workload.recorded import trace_of
 from simserve.workload.trace_writer import write_trace
 from simserve.workload.workload import Workload, build_workload
 
-ONLY_RECORDED = {"client_input_len", "input_counted_by"}
+ONLY_RECORDED = {"client_input_len", "input_counted_by", "shared_text", "trace_report"}
 COLUMNS = [
     name
     for name in Workload.__slots__
@@ -287,10 +287,12 @@ def assert_same_grouping(one: np.ndarray, other: np.ndarray) -> None:
     np.testing.assert_array_equal(one[1:] == one[:-1], other[1:] == other[:-1])
 
 
-@pytest.mark.parametrize("kind", ["closed loop", "prefixes"])
-def test_what_a_trace_cannot_hold_is_not_saved(kind: str) -> None:
-    with pytest.raises(ScenarioError, match=r"closed loop|not modelled yet"):
-        trace_of(build(*WORKLOADS[kind]))
+def test_what_a_trace_cannot_hold_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"closed loop"):
+        trace_of(build(*WORKLOADS["closed loop"]))
+    with pytest.raises(ScenarioError, match=r"trace.csv: .* CSV has no column; name it trace.jsonl"):
+        write_trace(trace_of(build(*WORKLOADS["prefixes"])), tmp_path / "trace.csv")
+    assert not [*tmp_path.iterdir()]
 
 
 # The clock

@@ -27,7 +27,7 @@ class Prompts:
 
     def __init__(self, workload: Workload, block_size: int, max_model_len: int, sent_again: bool = False) -> None:
         self._block_size = block_size
-        parent = workload.parent
+        parent = workload.text_parent
         num_children = np.bincount(parent[parent >= 0], minlength=len(parent))
         self._parent = np.ascontiguousarray(parent).data
         self._children_to_come = num_children.data
@@ -35,6 +35,12 @@ class Prompts:
         self._spoken = np.minimum(workload.input_len + workload.output_len, max_model_len).data
         self._chains: dict[int, Chain] = {}
         self._groups: dict[int, Stream] = {}
+        self._streams: dict[int, Stream] = {}
+        shared = workload.shared_text
+        self._shared = (
+            None if shared is None else tuple(column.data for column in (shared.start, shared.streams, shared.ends))
+        )
+        """Where the shared text of each row begins, its streams and their ends in tokens; None if nothing is said."""
         self._sent_again = sent_again
         self._attempts: dict[int, Chain] = {}
         """Of requests that may be sent again: the chain of the attempt before."""
@@ -52,10 +58,25 @@ class Prompts:
                 return before
             shared = min(self._spoken[parent], arrival.input_len)
             return (*_cut(before, shared // self._block_size), ({}, ENDLESS))
+        if self._shared is not None:
+            return self._recorded_chain(row)
         if arrival.prefix_group >= 0:
             stream = self._groups.setdefault(arrival.prefix_group, {})
             return ((stream, arrival.prefix_len // self._block_size), ({}, ENDLESS))
         return (({}, ENDLESS),)
+
+    def _recorded_chain(self, row: int) -> Chain:
+        """The chain of a row whose beginning a trace states, or states nothing of."""
+        assert self._shared is not None
+        start, streams, ends = self._shared
+        chain: list[tuple[Stream, int]] = []
+        before = 0
+        for place in range(start[row], start[row + 1]):
+            end = ends[place] // self._block_size
+            if end > before:
+                chain.append((self._streams.setdefault(streams[place], {}), end))
+                before = end
+        return (*chain, ({}, ENDLESS))
 
     def place(self, request: Request, row: int, chain: Chain, replica: int) -> bool:
         """Set the path of a request that is about to reach `replica`, if any other request shares a part of it; whether

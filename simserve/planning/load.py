@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from simserve.spec.errors import ScenarioError
 from simserve.spec.scenario import Scenario
 from simserve.spec.ticks import to_seconds
-from simserve.spec.workload import ClosedLoop, Constant, Gamma, Poisson
+from simserve.spec.workload import ClosedLoop, Constant, Gamma, Poisson, TraceSpec
 from simserve.workload.workload import build_workload
 
 
@@ -39,7 +39,7 @@ def load_of(scenario: Scenario) -> Load:
     workload = scenario.workload
     match workload.arrivals:
         case None if workload.trace is not None:
-            return _trace_load(scenario, workload.trace.speedup)
+            return _trace_load(scenario, workload.trace)
         case ClosedLoop(users=users):
             return Load("workload.arrivals.users", "users", users, whole=True)
         case Poisson(rate=rate) | Gamma(rate=rate) | Constant(rate=rate):
@@ -51,13 +51,16 @@ def load_of(scenario: Scenario) -> Load:
     )
 
 
-def _trace_load(scenario: Scenario, speedup: float) -> Load:
+def _trace_load(scenario: Scenario, trace: TraceSpec) -> Load:
     """Rate of a trace: requests after the first over the time they took."""
-    arrival = build_workload(scenario).arrival
+    workload = build_workload(scenario)
+    arrival = workload.arrival
     opening = arrival[arrival >= 0]
     span = to_seconds(int(opening.max() - opening.min())) if len(opening) else 0.0
     if span <= 0:
         raise ScenarioError("workload.trace: all its requests arrive at once, so that it has no rate to speed up")
     rate = (len(opening) - 1) / span
-    seeded = scenario.cluster.router == "random"
-    return Load("workload.trace.speedup", "requests/s", rate, scale=speedup / rate, seeded=seeded)
+    is_drawn = workload.trace_report is not None and workload.trace_report.format == "servegen"
+    seeded = is_drawn or scenario.cluster.router == "random"
+    key, set_to = ("speedup", trace.speedup) if trace.rate is None else ("rate", trace.rate)
+    return Load(f"workload.trace.{key}", "requests/s", rate, scale=set_to / rate, seeded=seeded)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 LOADS = {
     "workload.arrivals.rate": ("workload.arrivals.rate", "arrival rate (requests/s)"),
     "workload.trace.speedup": ("offered_rate", "request rate (requests/s)"),
+    "workload.trace.rate": ("offered_rate", "request rate (requests/s)"),
     "workload.arrivals.users": ("workload.arrivals.users", "users"),
 }
 """Key that varies the load -> column of the rows to draw against, and its name on the axis."""

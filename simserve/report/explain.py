@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from simserve.report.replayed import replay_notes
 from simserve.report.saturation import MEANING
 from simserve.report.text import count, gib, group_name, ms, number, percent
 
@@ -14,6 +15,7 @@ def explanations(summary: Mapping[str, Any]) -> list[str]:
     """Sentences on the load, the first token, the steps, the memory and the prefix cache."""
     return [
         *_load(summary),
+        *replay_notes(summary),
         *_attempts(summary),
         *_first_token(summary),
         *_steps(summary.get("step_time_breakdown") or {}),

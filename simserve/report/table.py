@@ -8,6 +8,7 @@ from simserve.report.counted import counted_by
 from simserve.report.metric import Metric
 from simserve.report.metrics import METRICS, metrics_in
 from simserve.report.pools import transfer_lines
+from simserve.report.replayed import recognised_as, replay_notes
 from simserve.report.speculation import speculation_lines
 
 WIDTH = 50
@@ -62,6 +63,7 @@ def _our_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     yield _line("Saturation:", summary["saturation"])
     if summary["offered_rate"] is not None:
         yield _line("Request rate offered (RPS):", summary["offered_rate"])
+    yield from _trace_lines(summary)
     if counted := counted_by(summary):
         yield from _text("Input tokens counted by:", counted)
     if summary["window"]["warmup"]:
@@ -90,6 +92,15 @@ def _our_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     yield from textwrap.wrap(f"Trust: {summary['trust']}", WIDTH, break_on_hyphens=False)
     for note in summary.get("notes", ()):
         yield from textwrap.wrap(f"Note: {note}", WIDTH, break_on_hyphens=False)
+
+
+def _trace_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+    if form := recognised_as(summary):
+        yield from _text("Trace recognised as:", form)
+    if left_out := summary.get("trace", {}).get("left_out"):
+        yield _line("Rows of the trace left out:", left_out)
+    for note in replay_notes(summary):
+        yield from textwrap.wrap(note, WIDTH, break_on_hyphens=False)
 
 
 def _attempt_lines(summary: Mapping[str, Any]) -> Iterator[str]:

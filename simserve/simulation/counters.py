@@ -28,6 +28,7 @@ def origin(scenario: Scenario, workload: Workload) -> Counters:
         "cost_level": cost_level(scenario),
         "extensions": scenario.engine.extensions,
         "skipped_rows": workload.skipped_rows,
+        **({} if workload.trace_report is None else {"trace": workload.trace_report.as_dict()}),
         "input_tokens_counted_by": workload.input_counted_by,
         "shortened_sessions": workload.shortened_sessions,
     }

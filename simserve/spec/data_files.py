@@ -34,6 +34,8 @@ def _absolute_data_files(value: Any, folder: Path) -> Any:
     if not isinstance(value, dict):
         return value
     found = {key: _absolute_data_files(item, folder) for key, item in value.items()}
+    if isinstance(found.get("tokenizer"), str) and (folder / found["tokenizer"]).exists():
+        found["tokenizer"] = str((folder / found["tokenizer"]).resolve())
     return found | {"file": _absolute_data_file(found["file"], folder)} if isinstance(found.get("file"), str) else found
 
 

@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -59,6 +59,10 @@ __all__ = [
 ]
 
 
+TimeUnit = Literal["s", "ms", "us", "ns"]
+Turns = Literal["first", "all"]
+
+
 class SharedPrefix(Strict):
     """Groups of requests whose prompts begin with the same tokens; counted inside the input."""
 
@@ -70,18 +74,39 @@ class TraceSpec(Strict):
     """Recorded requests to replay."""
 
     file: str
-    format: TraceFormat
-    """`azure`: the Azure LLM traces; `csv`, `jsonl`: our own; `vllm_bench`: detailed result of `vllm bench serve`."""
+    format: TraceFormat | None = None
+    """Recognised where it is left out; `simserve trace inspect FILE` says what a file is."""
     limit: PositiveCount | None = None
     """Rows taken."""
     offset: Count = 0
     """Rows left out at the start."""
     speedup: PositiveNumber = 1.0
     """Gaps are divided by this."""
+    rate: PositiveNumber | None = None
+    """Mean rate in requests/s to which all gaps are scaled alike, so that they stay as bursty as they are."""
+    time_unit: TimeUnit | None = None
+    """Of the times in JSON lines of other tools, where it is not the usual one of the format."""
+    block_size: PositiveCount | None = None
+    """Tokens that one of the `hash_ids` stands for, where it is not the usual number of the format."""
+    tokenizer: str | None = None
+    """A `tokenizer.json` by which texts (ShareGPT, LMCache) are counted."""
+    characters_per_token: PositiveNumber | None = None
+    """Ratio by which texts are counted without a tokenizer."""
+    turns: Turns = "first"
+    """Of conversations (ShareGPT): the first exchange, or all of them as a chat."""
+    result: Count | None = None
+    """Which of several results of a benchmark in the file, from 0; all of them, one after the other, if left out."""
     chat_template_tokens: Count | None = None
     """Tokens that the server adds to each prompt that the client counted: its chat template and BOS token. Without it a
     trace that has the client's count only (`vllm_bench`, `client_input_len`) is simulated as the client counted."""
     skip_bad_rows: bool = False
+    """Leave out rows that are no requests; how many, and the first of them, is said with the result."""
+
+    @model_validator(mode="after")
+    def _one_rate(self) -> Self:
+        if self.rate is not None and self.speedup != 1:
+            raise PydanticCustomError("exclusive", "rate and speedup both scale the gaps: state one of them")
+        return self
 
     @property
     def path(self) -> Path:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from simserve.spec.errors import ScenarioError
 from simserve.spec.ticks import TICKS_PER_SECOND
+from simserve.workload.prefix_ids import SharedText
+from simserve.workload.trace_report import TraceReport
 from simserve.workload.traces import CountedBy
 
 IntArray = NDArray[np.int64]
@@ -47,7 +49,8 @@ class Workload:
 
     `max_tokens` (at least `output_len`) is what the scheduler knows. A prompt begins with the first `prefix_len` tokens
     of its `prefix_group` (-1: none), or, where there is a `parent` (a row, -1: none), with the parent's prompt and
-    answer. The turns of a `session` (-1: none) are consecutive rows, but for recorded turns with times of their own.
+    answer, or with what `shared_text` says of its row. The turns of a `session` (-1: none) are consecutive rows, but
+    for recorded turns with times of their own.
     """
 
     arrival: IntArray
@@ -72,6 +75,10 @@ class Workload:
     """Prompt tokens as the client of a trace counted them, -1 where it is not known; None where no row has them."""
     input_counted_by: CountedBy | None = None
     """Whose count `input_len` is, in a trace; None where lengths are drawn."""
+    shared_text: SharedText | None = None
+    """How the prompts of a trace begin, in the rows that it says it of; None where it says it of none."""
+    trace_report: TraceReport | None = None
+    """What became of the trace on its way in."""
 
     def __len__(self) -> int:
         return len(self.input_len)
@@ -84,7 +91,13 @@ class Workload:
     @property
     def shares_text(self) -> bool:
         """Whether any prompt begins as another one does, or with another one."""
-        return bool(((self.prefix_group >= 0) | (self.parent >= 0)).any())
+        known = self.shared_text is not None and len(self.shared_text.streams) > 0
+        return known or bool(((self.prefix_group >= 0) | (self.text_parent >= 0)).any())
+
+    @property
+    def text_parent(self) -> IntArray:
+        """Row whose prompt and answer a prompt begins with, -1 for none: the parent, where nothing else is said."""
+        return self.parent if self.shared_text is None else np.where(self.shared_text.known, -1, self.parent)
 
 
 class Rows:

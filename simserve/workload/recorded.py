@@ -8,9 +8,12 @@ from simserve.spec.ticks import to_seconds
 from simserve.spec.workload import ClosedLoop, TraceSpec, WorkloadSpec
 from simserve.workload.arrivals import arrival_times
 from simserve.workload.classes import DEFAULT_CLASS, class_names, class_priorities, draw_classes
-from simserve.workload.columns import FloatArray, IntArray, Workload, clock_ticks
+from simserve.workload.columns import LAST_SECOND, FloatArray, IntArray, Workload, clock_ticks
+from simserve.workload.formats.table import Options
+from simserve.workload.prefix_ids import PrefixIds, shared_text
 from simserve.workload.streams import random_stream
-from simserve.workload.traces import Trace, parents_of, read_trace
+from simserve.workload.trace_checks import parents_of
+from simserve.workload.traces import Trace, read_trace
 
 
 def replay_trace(workload: WorkloadSpec, spec: TraceSpec, seed: int) -> Workload:
@@ -21,18 +24,22 @@ def replay_trace(workload: WorkloadSpec, spec: TraceSpec, seed: int) -> Workload
     Raises:
         ScenarioError: the trace cannot be read, has a class that the scenario does not know, or is re-timed twice.
     """
-    if workload.arrivals is not None and spec.speedup != 1:
-        raise ScenarioError("workload.trace.speedup: arrivals beside the trace re-time it; take one of them out")
+    if workload.arrivals is not None and (spec.speedup != 1 or spec.rate is not None):
+        key = "speedup" if spec.rate is None else "rate"
+        raise ScenarioError(f"workload.trace.{key}: arrivals beside the trace re-time it; take one of them out")
     trace = read_trace(
         spec.path,
         spec.format,
         limit=spec.limit,
         offset=spec.offset,
         speedup=spec.speedup,
+        rate=spec.rate,
         skip_bad_rows=spec.skip_bad_rows,
         needs_arrival=workload.arrivals is None,
         chat_template_tokens=spec.chat_template_tokens,
+        options=read_options(spec, seed),
     )
+    _refuse_beyond_the_clock(trace, spec)
     names, class_index = _classes(trace, workload, spec, seed)
     arrival = _arrivals(trace, workload, seed)
     parent = parents_of(trace.session)
@@ -61,6 +68,31 @@ def replay_trace(workload: WorkloadSpec, spec: TraceSpec, seed: int) -> Workload
         skipped_rows=trace.skipped_rows,
         client_input_len=None if trace.client_input_len is None else trace.client_input_len[order],
         input_counted_by=trace.input_counted_by,
+        shared_text=None if trace.prefix is None else shared_text(trace.prefix).take(order),
+        trace_report=trace.report,
+    )
+
+
+def _refuse_beyond_the_clock(trace: Trace, spec: TraceSpec) -> None:
+    late = np.flatnonzero((trace.arrival > LAST_SECOND) | (trace.think > LAST_SECOND))
+    if len(late):
+        time = np.nanmax([trace.arrival[late[0]], trace.think[late[0]]])
+        raise ScenarioError(
+            f"{spec.path}, line {trace.number[late[0]]}: comes after {time:.6g} s, but the clock ends after"
+            f" {LAST_SECOND:g} s (10 days); take a part with workload.trace.limit and offset, or raise speedup"
+        )
+
+
+def read_options(spec: TraceSpec, seed: int) -> Options:
+    """What the scenario says of the file."""
+    return Options(
+        time_unit=spec.time_unit,
+        block_size=spec.block_size,
+        tokenizer=spec.tokenizer,
+        characters_per_token=spec.characters_per_token,
+        turns=spec.turns,
+        result=spec.result,
+        seed=seed,
     )
 
 
@@ -68,12 +100,10 @@ def trace_of(workload: Workload) -> Trace:
     """Workload as a trace, which written and replayed gives the very same requests.
 
     Raises:
-        ScenarioError: a closed loop, whose times the simulation decides, or shared prefixes, which our format lacks.
+        ScenarioError: a closed loop, whose times the simulation decides.
     """
     if workload.users:
         raise ScenarioError("a closed loop has no arrival times to save as a trace")
-    if np.any(workload.prefix_group >= 0):
-        raise ScenarioError("shared prefixes in a saved trace are not modelled yet")
     waits = workload.arrival < 0
     return Trace(
         number=np.arange(len(workload)),
@@ -88,7 +118,20 @@ def trace_of(workload: Workload) -> Trace:
         skipped_rows=workload.skipped_rows,
         client_input_len=workload.client_input_len,
         input_counted_by=workload.input_counted_by or "server",
+        prefix=_prefix_of(workload),
+        report=workload.trace_report,
     )
+
+
+def _prefix_of(workload: Workload) -> PrefixIds | None:
+    """Shared text of a workload as ids: streams of a trace, or groups."""
+    if workload.shared_text is not None:
+        return PrefixIds(*workload.shared_text)
+    grouped = workload.prefix_group >= 0
+    if not grouped.any():
+        return None
+    start = np.concatenate(([0], np.cumsum(grouped)))
+    return PrefixIds(start, workload.prefix_group[grouped], workload.prefix_len[grouped], grouped)
 
 
 def _words(names: tuple[str, ...], index: IntArray, wanted: bool) -> NDArray[np.str_]:

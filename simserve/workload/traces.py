@@ -1,11 +1,15 @@
 """Traces: recorded traffic as requests. Reads a file of any known format and checks every value.
 
-A row that cannot be a request (no time, a negative length, an answer of no tokens, a time before the previous row's) is
-an error that names file and line, or, on request, left out and counted. Our own format, CSV or JSON lines, has the
-columns `arrival` (s), `input_len`, `output_len` and, where wanted, `client_input_len`, `max_tokens`, `class`,
-`priority`, `session` and `think` (s). The rows of one session are the turns of a chat, in order: the prompt of each
-holds the previous prompt and its answer. With `think` a turn comes that long after the previous answer, and needs no
-`arrival`.
+A row that cannot be a request (no time, a negative length, an answer of no tokens) is an error that names file and
+line, or, on request, left out and counted. Rows of requests that failed where they were recorded are always left out,
+and counted. Rows out of order are put in order, unless turns of a session would change places. What became of the file
+is told by a `TraceReport`.
+
+Our own format, CSV or JSON lines, has the columns `arrival` (s), `input_len`, `output_len` and, where wanted,
+`client_input_len`, `max_tokens`, `class`, `priority`, `session` and `think` (s). The rows of one session are the turns
+of a chat, in order: the prompt of each holds the previous prompt and its answer. With `think` a turn comes that long
+after the previous answer, and needs no `arrival`. In a row that says itself how its prompt begins (`prefix`, block
+hashes) a session decides nothing but that time.
 
 `input_len` is what the server computes, as `prompt_tokens` of its answers states it: chat template and BOS token are
 inside. `client_input_len` is what the client counted. Either may be larger, since tokenizers differ and servers
@@ -15,31 +19,35 @@ known.
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simserve.spec.errors import ScenarioError
 from simserve.spec.names import TraceFormat
-from simserve.workload.lengths import LONGEST
-from simserve.workload.trace_formats import READERS, Column, Table, to_floats
+from simserve.workload.formats.registry import read_table, recognised
+from simserve.workload.formats.source import Source
+from simserve.workload.formats.table import SECONDS, Options, Table, plural
+from simserve.workload.prefix_ids import PrefixIds, prefix_ids
+from simserve.workload.suspicions import suspicions
+from simserve.workload.trace_checks import Columns, Taken, good_rows, parents_of
+from simserve.workload.trace_report import TraceReport
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 CountedBy = Literal["server", "client"]
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Requests of a trace, one row each, in the order of the file (`vllm bench serve`: of time).
+    """Requests of a trace, one row each, in order of time as far as they have times.
 
-    `number` is the line of the file a row came from (for `vllm bench serve` the index of the request). `arrival` counts
-    from the start of the run, nan where there is none; `think` is nan where there is none; `class_name` and `session`
-    are empty text where there is none; `priority` is None where the trace has none. `input_len` is what is computed,
-    and `input_counted_by` says whose count that is. `client_input_len` is what the client counted, -1 in a row without
-    it, None where no row has it.
+    `number` is the line of the file a row came from (the index of the request where the file has no lines). `arrival`
+    counts from the start of the run, nan where there is none; `think` is nan where there is none; `class_name` and
+    `session` are empty text where there is none; `priority` is None where the trace has none. `input_len` is what is
+    computed, and `input_counted_by` says whose count that is. `client_input_len` is what the client counted, -1 in a
+    row without it, None where no row has it. `prefix` says how prompts begin, None where no row says it.
     """
 
     number: IntArray
@@ -54,164 +62,113 @@ class Trace:
     skipped_rows: int
     client_input_len: IntArray | None = None
     input_counted_by: CountedBy = "server"
+    prefix: PrefixIds | None = None
+    report: TraceReport | None = None
+    arrivals: str | None = None
+    """Where there are no times but the file says how requests came: those arrivals as a scenario states them."""
 
     def __len__(self) -> int:
         return len(self.input_len)
 
+    @property
+    def has_times(self) -> bool:
+        """Whether every request knows when it comes, or what it comes after."""
+        return bool(np.all(np.isfinite(self.arrival) | np.isfinite(self.think)))
+
 
 def read_trace(
     path: Path,
-    format: TraceFormat = "csv",
+    format: TraceFormat | None = None,
     *,
     limit: int | None = None,
     offset: int = 0,
     speedup: float = 1.0,
+    rate: float | None = None,
     skip_bad_rows: bool = False,
-    needs_arrival: bool = True,
+    needs_arrival: bool | None = True,
     chat_template_tokens: int | None = None,
+    options: Options | None = None,
 ) -> Trace:
     """Read `limit` rows of a trace after the first `offset`, its clock running `speedup` times faster.
 
-    Formats whose clock has an origin of its own, and all after an `offset`, start at time 0 with the first request that
-    is kept. `needs_arrival` is false where an arrival process re-times the rows. `chat_template_tokens` are what the
+    Without a `format` it is recognised. With a `rate` (requests/s) the clock runs so fast that this is the mean rate;
+    gaps keep their proportions, and so their burstiness. Formats whose clock has an origin of its own, and all after an
+    `offset`, start at time 0 with the first request that is kept. `needs_arrival` is false where an arrival process
+    re-times the rows, and None where times are wanted as far as the file has any. `chat_template_tokens` are what the
     server adds to every prompt that the client counted (chat template, BOS token), None where that is not known.
 
     Raises:
-        ScenarioError: no such file, no rows, a bad row and not `skip_bad_rows`, or `chat_template_tokens` for
-            prompts that the server counted.
+        ScenarioError: no such file, no known format, no rows, a bad row and not `skip_bad_rows`, turns out of order, or
+            `chat_template_tokens` for prompts that the server counted.
     """
-    table = READERS[format](path, slice(offset, None if limit is None else offset + limit))
+    try:
+        return _read(
+            Source(path),
+            format,
+            options=replace(options or Options(), rows=slice(offset, None if limit is None else offset + limit)),
+            skip_bad_rows=skip_bad_rows,
+            needs_arrival=needs_arrival,
+            template=chat_template_tokens,
+            pace=_Pace(speedup, rate),
+        )
+    except (RecursionError, MemoryError) as error:
+        raise ScenarioError(f"{path}: is too deep or too large to be read: {error or type(error).__name__}") from None
+
+
+class _Pace(NamedTuple):
+    """How the clock of a trace runs: so many times faster, or at this mean rate."""
+
+    speedup: float
+    rate: float | None
+
+
+def _read(
+    source: Source,
+    format: TraceFormat | None,
+    *,
+    options: Options,
+    skip_bad_rows: bool,
+    needs_arrival: bool | None,
+    template: int | None,
+    pace: _Pace,
+) -> Trace:
+    path, offset = source.path, options.rows.start
+    form = format or recognised(source)
+    table = read_table(source, form, options)
     if not table.numbers:
-        raise ScenarioError(f"{path}: no rows after offset {offset}")
-    if chat_template_tokens is not None and "input_len" in table.columns:
+        raise ScenarioError(f"{path}: no rows after offset {offset}" if offset else f"{path}: has no rows")
+    if template is not None and "input_len" in table.columns:
         name, _ = table.fields.get("input_len", ("input_len", ()))
         raise ScenarioError(
             f"{path}: {name} is the server's count, its chat template inside: take chat_template_tokens out"
         )
-    trace = _checked(table, path, skip_bad_rows, needs_arrival, chat_template_tokens)
-    if not len(trace):
-        raise ScenarioError(f"{path}: all of the {trace.skipped_rows} rows are bad")
-    return _retimed(trace, from_zero=offset > 0 or not table.own_clock, speedup=speedup)
-
-
-class _Fault(NamedTuple):
-    """Rows (a mask) that cannot be used because of one column."""
-
-    bad: BoolArray
-    column: str
-    why: str
-
-
-def _checked(table: Table, path: Path, skip_bad_rows: bool, needs_arrival: bool, template: int | None) -> Trace:
-    columns = _columns(table, template or 0)
-    total = len(table.numbers)
-    while faults := [fault for fault in _faults(columns, table, needs_arrival) if fault.bad.any()]:
-        if not skip_bad_rows:
-            raise ScenarioError(_message(min(faults, key=lambda fault: int(fault.bad.argmax())), columns, table, path))
-        good = ~np.logical_or.reduce([fault.bad for fault in faults])
-        columns = {name: column[good] for name, column in columns.items()}
-    by_server = "input_len" in table.columns or template is not None
-    return _trace(columns, table, total - len(columns["row"]), "server" if by_server else "client")
-
-
-def _columns(table: Table, template: int) -> dict[str, NDArray[Any]]:
-    """All columns as arrays: numbers as floats (nan where there is none), words as text.
-
-    Where only the client counted the input, it is that and the tokens of the server's `template`.
-    """
-    count = len(table.numbers)
-    columns: dict[str, NDArray[Any]] = {"row": np.arange(count)}
-    columns["broken"] = np.isin(columns["row"], list(table.broken))
-    for name in ("arrival", "input_len", "client_input_len", "output_len", "max_tokens", "priority", "think"):
-        column = table.columns.get(name)
-        columns[name] = np.full(count, np.nan) if column is None else to_floats(column)
-        columns[f"{name} given"] = np.zeros(count, np.bool_) if column is None else _given(column)
-    if "input_len" not in table.columns:
-        columns["input_len"] = columns["client_input_len"] + template
-    for name in ("class", "session"):
-        words = table.columns.get(name, [""] * count)
-        columns[name] = np.array(["" if word is None else str(word) for word in words], dtype=np.str_)
-    return columns
-
-
-def _given(column: Column) -> BoolArray:
-    if isinstance(column, np.ndarray):
-        return ~np.isnan(column)
-    return np.array([field is not None and field != "" for field in column], dtype=np.bool_)
-
-
-def _faults(columns: dict[str, NDArray[Any]], table: Table, needs_arrival: bool) -> list[_Fault]:
-    given = {name: columns[f"{name} given"] for name in ("client_input_len", "max_tokens", "priority", "think")}
-    counted = "input_len" if "input_len" in table.columns else "client_input_len"
-    too_few = ~_whole(columns["max_tokens"], 1) | (columns["max_tokens"] < columns["output_len"])
-    no_pause = ~(np.isfinite(columns["think"]) & (columns["think"] >= 0))
-    parents = parents_of(columns["session"])
-    shrinks = (parents >= 0) & (columns["input_len"] < columns["input_len"][parents] + columns["output_len"][parents])
-    no_tokens = f"is not a whole number of tokens from 1 to {LONGEST}"
-    faults = [
-        _Fault(columns["broken"], "", ""),
-        _Fault(given["client_input_len"] & ~_whole(columns["client_input_len"], 1), "client_input_len", no_tokens),
-        _Fault(~_whole(columns["input_len"], 1), counted, no_tokens),
-        _Fault(~_whole(columns["output_len"], 1), "output_len", no_tokens),
-        _Fault(given["max_tokens"] & too_few, "max_tokens", "is not a whole number of at least output_len"),
-        _Fault(given["priority"] & ~_whole(columns["priority"], -LONGEST), "priority", "is not a whole number"),
-        _Fault(given["think"] & no_pause, "think", "is not a time in seconds >= 0"),
-        _Fault(shrinks, counted, "is less than the prompt and answer of the session's previous turn"),
-    ]
-    if needs_arrival:
-        earliest = 0.0 if table.own_clock else -np.inf
-        waits = (parents >= 0) & given["think"]  # comes after its parent's answer, whenever that is
-        faults += _arrival_faults(columns, earliest, waits, np.logical_or.reduce([fault.bad for fault in faults]))
-    return faults
-
-
-def _arrival_faults(
-    columns: dict[str, NDArray[Any]], earliest: float, waits: BoolArray, bad: BoolArray
-) -> list[_Fault]:
-    """Faults of times; rows that are `bad` already say nothing about the order of the others."""
-    arrival = columns["arrival"]
-    missing = ~columns["arrival given"] & ~waits
-    no_time = columns["arrival given"] & ~(np.isfinite(arrival) & (arrival >= earliest))
-    clock = np.where(bad | missing | no_time | waits, np.nan, arrival)
-    unsorted = clock < np.fmax.accumulate(clock)
-    return [
-        _Fault(missing, "arrival", "is not a time"),
-        _Fault(no_time, "arrival", f"is not a time{' >= 0' if earliest == 0 else ''}"),
-        _Fault(unsorted, "arrival", "is earlier than the row before; sort the file by time"),
-    ]
-
-
-def _whole(numbers: FloatArray, least: int) -> BoolArray:
-    whole: BoolArray = (numbers == np.floor(numbers)) & (numbers >= least) & (numbers <= LONGEST)
-    return whole
-
-
-def parents_of(session: NDArray[np.str_]) -> IntArray:
-    """Row of the previous turn of the same session; -1 for first turns and for rows without a session (empty text)."""
-    parents = np.full(len(session), -1, dtype=np.int64)
-    rows = np.flatnonzero(session != "")
-    order = rows[np.argsort(session[rows], kind="stable")]
-    same = session[order[1:]] == session[order[:-1]]
-    parents[order[1:][same]] = order[:-1][same]
-    return parents
-
-
-def _message(fault: _Fault, columns: dict[str, NDArray[Any]], table: Table, path: Path) -> str:
-    row = int(columns["row"][fault.bad.argmax()])
-    what = _complaint(fault, row, table) if fault.column else f"the row {table.broken[row]}"
-    return (
-        f"{path}, {table.place} {table.numbers[row]}: {what}; "
-        "correct it, or leave such rows out with workload.trace.skip_bad_rows: true"
+    taken = good_rows(
+        table,
+        path,
+        skip_bad_rows=skip_bad_rows,
+        needs_arrival=_wants_times(table, path, needs_arrival),
+        template=template or 0,
+        second=SECONDS[options.time_unit or table.unit],
     )
+    by_server = "input_len" in table.columns or template is not None
+    trace = _trace(taken.columns, table, len(table.numbers) - len(taken.columns["row"]), by_server)
+    report = _report(trace, table, taken, form, is_recognised=format is None)
+    if taken.sorted_rows and (offset or options.rows.stop is not None):
+        report = replace(report, notes=(*report.notes, "limit and offset count rows in the order of the file."))
+    trace = replace(trace, report=report)
+    return _retimed(trace, path, from_zero=offset > 0 or not table.own_clock, pace=pace)
 
 
-def _complaint(fault: _Fault, row: int, table: Table) -> str:
-    name, fields = table.fields.get(fault.column, (fault.column, table.columns.get(fault.column)))
-    value = None if fields is None else fields[row]
-    return f"{name} is missing" if value is None or value == "" else f"{name} {value!r} {fault.why}"
+def _wants_times(table: Table, path: Path, needs_arrival: bool | None) -> bool:
+    has_times = "arrival" in table.columns
+    if needs_arrival and not has_times:
+        beside = table.arrivals or "{process: poisson, rate: 8}"
+        told = "the benchmark's own" if table.arrivals else "for example"
+        raise ScenarioError(f"{path}: has no arrival times: state workload.arrivals beside the trace, {told} {beside}")
+    return has_times if needs_arrival is None else needs_arrival
 
 
-def _trace(columns: dict[str, NDArray[Any]], table: Table, skipped_rows: int, input_counted_by: CountedBy) -> Trace:
+def _trace(columns: Columns, table: Table, skipped_rows: int, by_server: bool) -> Trace:
     output_len = columns["output_len"].astype(np.int64)
     max_tokens = np.where(columns["max_tokens given"], columns["max_tokens"], output_len).astype(np.int64)
     priority = np.where(columns["priority given"], columns["priority"], 0).astype(np.int64)
@@ -230,11 +187,45 @@ def _trace(columns: dict[str, NDArray[Any]], table: Table, skipped_rows: int, in
         think=np.where(waits, columns["think"], np.nan),
         skipped_rows=skipped_rows,
         client_input_len=client_input_len if by_client.any() else None,
-        input_counted_by=input_counted_by,
+        input_counted_by="server" if by_server else "client",
+        prefix=None if table.heads is None else prefix_ids(table.heads).take(columns["row"]),
+        arrivals=table.arrivals,
     )
 
 
-def _retimed(trace: Trace, from_zero: bool, speedup: float) -> Trace:
+def _report(trace: Trace, table: Table, taken: Taken, form: str, *, is_recognised: bool) -> TraceReport:
+    odd = suspicions(trace.arrival, trace.input_len, trace.output_len, trace.session)
+    return TraceReport(
+        format=form,
+        is_recognised=is_recognised,
+        rows=len(table.numbers),
+        requests=len(trace),
+        left_out=trace.skipped_rows,
+        first_left_out=taken.first_left_out,
+        sorted_rows=taken.sorted_rows,
+        ignored_columns=tuple(table.ignored),
+        notes=(*table.notes, *_of_zeros(taken.zeros), *odd),
+    )
+
+
+def _of_zeros(zeros: int) -> list[str]:
+    return [f"{plural(zeros, 'row')} of 0 tokens among those left out: requests that failed?"] if zeros else []
+
+
+def _retimed(trace: Trace, path: Path, *, from_zero: bool, pace: _Pace) -> Trace:
     times = trace.arrival[np.isfinite(trace.arrival)]
     origin = times[0] if from_zero and len(times) else 0.0
+    speedup = pace.speedup if pace.rate is None else pace.rate / mean_rate(trace, path)
     return replace(trace, arrival=(trace.arrival - origin) / speedup, think=trace.think / speedup)
+
+
+def mean_rate(trace: Trace, path: Path) -> float:
+    """Requests per second: those after the first over the time they took.
+
+    Raises:
+        ScenarioError: all requests come at once, or there are no times.
+    """
+    times = trace.arrival[np.isfinite(trace.arrival)]
+    if len(times) < 2 or times[-1] <= times[0]:
+        raise ScenarioError(f"{path}: has no rate that could be scaled: fewer than two different times")
+    return float((len(times) - 1) / (times[-1] - times[0]))

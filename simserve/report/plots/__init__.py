@@ -6,6 +6,7 @@ from simserve.report.plots.launches import launches_plot
 from simserve.report.plots.parts import memory_plot, step_time_plot
 from simserve.report.plots.style import save_figure
 from simserve.report.plots.timeline import gantt_plot, timeline_plot
+from simserve.report.plots.traffic import traffic_plot
 
 __all__ = [
     "gantt_plot",
@@ -17,4 +18,5 @@ __all__ = [
     "save_figure",
     "step_time_plot",
     "timeline_plot",
+    "traffic_plot",
 ]
