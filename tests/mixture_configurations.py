@@ -158,6 +158,30 @@ SMALL: dict[str, Small] = {
     "mistral4, dense layers": Small(
         _usual("mistral4", first_k_dense_replace=2, attention_bias=True, **_ROUTED, **_LATENT), 280024, 3
     ),
+    "olmoe": Small(_usual("olmoe", num_experts=6, num_experts_per_tok=2), 1024544, 5),
+    "olmoe, biases, tied": Small(
+        _usual("olmoe", num_experts=6, num_experts_per_tok=2, attention_bias=True, tie_word_embeddings=True), 1006304, 5
+    ),
+    "solar_open": Small(_usual("solar_open", intermediate_size=ABSENT, **_ROUTED), 693824, 5),
+    "solar_open, biases": Small(
+        _usual(
+            "solar_open",
+            **{"intermediate_size": ABSENT, "attention_bias": True, "head_dim": 24, "n_shared_experts": 2, **_ROUTED},
+        ),
+        *(318464, 5),
+    ),
+    "hy_v3": Small(_usual("hy_v3", **_MOE), 693184, 4),
+    "hy_v3, biases, words": Small(
+        _usual(
+            "hy_v3",
+            **{"attention_bias": True, "head_dim": 24, "num_shared_experts": 2},
+            **{"mlp_layer_types": ["dense"] * 2 + ["sparse"] * 3, **_MOE},
+        ),
+        *(305968, 3),
+    ),
+    "youtu": Small(
+        _usual("youtu", **{key: value for key, value in _LATENT.items() if not key.endswith("group")}), 254424
+    ),
 }
 
 

@@ -134,6 +134,14 @@ def test_lists_of_hunyuan_are_read_layer_by_layer() -> None:
         read({**config, "moe_topk": [1, 2]})
 
 
+def test_long_rope_says_what_vllm_serves_of_it() -> None:
+    config = {**SMALL["phimoe"].config, "original_max_position_embeddings": 1024}
+    assert read({**config, "rope_scaling": {"type": "longrope"}}).warnings == (
+        "vLLM serves 1024 positions, those before LongRoPE, unless max_model_len says more",
+    )
+    assert read(config).warnings == ()
+
+
 @pytest.mark.parametrize("name", ["deepseek_v3", "glm4_moe", "ernie4_5_moe"])
 def test_layers_that_propose_drafts_are_beside_the_model(name: str) -> None:
     config = SMALL[name].config
@@ -227,7 +235,7 @@ def is_switched_off(config: Config, model: ModelSpec) -> bool:
 
 
 def test_every_family_of_this_page_has_a_configuration() -> None:
-    modules = ("llama", "qwen", "mixtures", "latent_attention")
+    modules = ("llama", "qwen", "mixtures", "more_mixtures", "latent_attention")
     ours = [each for each in FAMILIES if each.read.__module__.rpartition(".")[2] in modules]
     read_here = {config.get("model_type") for config in CONFIGS.values()} | {"longcat_flash"}
     architectures = {name for config in CONFIGS.values() for name in config.get("architectures", [])}

@@ -1,7 +1,8 @@
 """DeepSeek-V2 and V3 and those that have their layers: latent attention, first layers dense, the others with experts.
 
 Keys and defaults: transformers 5.24, configuration and modeling files of deepseek_v2, deepseek_v3, glm4_moe_lite,
-mistral4 and longcat_flash; kimi_k2 has the class of DeepSeek-V3. Layers that propose drafts (MTP) are not in the model.
+mistral4, youtu and longcat_flash; kimi_k2 has the class of DeepSeek-V3. Layers that propose drafts (MTP) are not in the
+model.
 """
 
 from simserve.spec.hugging_face.family import Decoder, Family
@@ -26,6 +27,10 @@ _MISTRAL = {
     **{"num_attention_heads": 32, "kv_lora_rank": 256, "qk_nope_head_dim": 64, "qk_rope_head_dim": 64},
     **{"v_head_dim": 128, "n_routed_experts": 128, "num_experts_per_tok": 4, "moe_intermediate_size": 2048},
     **{"n_shared_experts": 1},
+}
+_YOUTU = {
+    **{"num_attention_heads": 16, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64},
+    **{"v_head_dim": 128},
 }
 _LONGCAT = {
     **{"num_attention_heads": 64, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64},
@@ -69,6 +74,14 @@ def _mistral4(keys: Keys) -> Decoder:
     return decoder(keys, rows, tied=False, max_positions=1048576)
 
 
+def _youtu(keys: Keys) -> Decoder:
+    """Dense layers alone; `head_dim` stands for that of positions."""
+    layers, attention = num_layers(keys), latent(keys, _YOUTU, q_lora_rank=1536)
+    keys.expect("head_dim", attention.qk_rope_head_dim, why="is not qk_rope_head_dim, which it stands for here")
+    layer = LayerSpec(attention=attention, mlp=dense(keys))
+    return decoder(keys, [layer] * layers, tied=True, max_positions=131072)
+
+
 def _longcat_flash(keys: Keys) -> Decoder:
     """Every layer of the file is two here: attention and a dense MLP each, and the experts beside the first one (its
     shortcut, LongCat-Flash report, arXiv 2509.01322).
@@ -95,6 +108,7 @@ FAMILIES = (
     Family("deepseek_v2", ("deepseek_v2",), ("DeepseekV2ForCausalLM",), _deepseek_v2),
     Family("deepseek_v3", ("deepseek_v3", "kimi_k2"), ("DeepseekV3ForCausalLM",), _deepseek_v3, ("tf_legacy_loss",)),
     Family("glm4_moe_lite", ("glm4_moe_lite",), ("Glm4MoeLiteForCausalLM",), _glm4_moe_lite),
+    Family("youtu", ("youtu",), ("YoutuForCausalLM",), _youtu, ("embedding_initializer_range",)),
     Family("mistral4", ("mistral4",), ("Mistral4ForCausalLM",), _mistral4),
     Family(
         "longcat_flash",

@@ -20,6 +20,7 @@ from simserve.spec.hugging_face.parts import (
     window_pattern,
     with_windows,
 )
+from simserve.spec.hugging_face.positions import long_rope_warnings
 from simserve.spec.layers.attention import GroupedAttention
 from simserve.spec.layers.layer import LayerSpec
 from simserve.spec.layers.mlp import DenseMlp, Mixture
@@ -76,7 +77,7 @@ def _phimoe(keys: Keys) -> Decoder:
     biases = {"bias of the last norm": keys.count("hidden_size")}
     if keys.flag("lm_head_bias", default=False):
         biases["bias of lm_head"] = keys.count("vocab_size")
-    return found._replace(extra_parameters=biases)
+    return found._replace(extra_parameters=biases, warnings=long_rope_warnings(keys))
 
 
 def _minimax_m2(keys: Keys) -> Decoder:
@@ -299,7 +300,6 @@ FAMILIES = (
         ("phimoe",),
         ("PhimoeForCausalLM", "PhiMoEForCausalLM"),
         _phimoe,
-        ("original_max_position_embeddings",),
     ),
     Family("minimax_m2", ("minimax_m2",), ("MiniMaxM2ForCausalLM",), _minimax_m2),
     Family(
