@@ -175,6 +175,31 @@ SMALL: dict[str, Small] = {
     "glm4": Small(_usual("glm4", pad_token_id=None), 689984),
     "stablelm": Small(_usual("stablelm", use_qkv_bias=True, qk_layernorm=True), 255968),
     "stablelm, side by side": Small(_usual("stablelm", use_parallel_residual=True), 254208),
+    "exaone": Small(_usual("exaone", num_hidden_layers="absent", num_layers=5, activation_function="silu"), 254144),
+    "exaone, biases": Small(
+        _usual(
+            "exaone",
+            **{"attention_bias": True, "mlp_bias": True, "head_dim": 24, "num_key_value_heads": "absent"},
+            num_attention_heads=8,
+        ),
+        443584,
+    ),
+    "internlm3": Small(_usual("internlm3", head_dim=None), 254144),
+    "internlm3, biases": Small(_usual("internlm3", qkv_bias=True, bias=True), 691584),
+    "hyperclovax": Small(_usual("hyperclovax"), 254784),
+    "hyperclovax, biases": Small(
+        _usual("hyperclovax", use_post_norm=False, attention_bias=True, mlp_bias=True), 257024
+    ),
+    "cwm": Small(_usual("cwm"), 684224, {8192: 3}),
+    "cwm, biases": Small(_usual("cwm", mlp_bias=True, head_dim=24, sliding_window=64), 286784, {64: 3}),
+    "gpt_neox": Small(_usual("gpt_neox", num_key_value_heads="absent"), 226528),
+    "gpt_neox, no biases": Small(
+        _usual(
+            "gpt_neox",
+            **{"num_key_value_heads": "absent", "attention_bias": False, "tie_word_embeddings": True},
+        ),
+        *(206048, {}, True),
+    ),
 }
 """Each with the count of its class."""
 

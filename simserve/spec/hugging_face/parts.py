@@ -24,19 +24,20 @@ def grouped(
     *,
     kv_heads: int | None = None,
     head_dim: int | None = None,
+    null_head_dim: bool = False,
     qkv_bias: bool = False,
     output_bias: bool = False,
     qk_norm: str = "none",
 ) -> GroupedAttention:
     """Attention of the usual keys. The arguments are the class's defaults: `kv_heads` None is as many as heads,
-    `head_dim` None is hidden size over heads.
+    `head_dim` None is hidden size over heads, and so is a null in the file where `null_head_dim` says so.
 
     Raises:
         ScenarioError: the hidden size is no multiple of the heads, where it has to be; heads that KV heads do not
             divide.
     """
     heads, hidden = keys.count("num_attention_heads"), keys.count("hidden_size")
-    dim = keys.whole("head_dim", default=head_dim or 0, null=None if head_dim else 0)
+    dim = keys.whole("head_dim", default=head_dim or 0, null=None if head_dim and not null_head_dim else 0)
     if not dim:
         if hidden % heads:
             raise keys.error("head_dim", f"is needed: hidden_size {hidden} is no multiple of {heads} heads")

@@ -66,3 +66,14 @@ _KNOWN = (
     *("short_mscale", "long_mscale", "alpha", "max_position_embeddings", "apply_yarn_scaling", "interleaved"),
 )
 """Keys of such a section that change no length."""
+
+
+def long_rope_warnings(keys: Keys) -> tuple[str, ...]:
+    """What is said of a file with LongRoPE: unless told of more, vLLM serves the positions before it (0.33,
+    config/model.py, _get_and_verify_max_len).
+    """
+    original = keys.whole("original_max_position_embeddings", default=0, null=0)
+    kinds = {scaling.text("rope_type", "type", default="default") for scaling in _scalings(keys)}
+    if not original or not kinds & {"longrope", "su"}:
+        return ()
+    return (f"vLLM serves {original} positions, those before LongRoPE, unless max_model_len says more",)

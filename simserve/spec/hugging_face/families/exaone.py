@@ -1,13 +1,15 @@
-"""EXAONE 4 of LG: three layers with a window, then a full one; dense, or experts behind the first layer.
+"""EXAONE of LG: 3, Llama under other names; 4, three layers with a window, then a full one, dense, or experts behind
+the first layer.
 
-Keys and defaults: transformers 5.24, exaone4 and exaone_moe. The pattern as letters, which that version cannot read:
-published files and vLLM 0.33, models/exaone4.py.
+Keys and defaults: transformers 5.24, exaone, exaone4 and exaone_moe. The pattern as letters, which that version cannot
+read: published files and vLLM 0.33, models/exaone4.py.
 """
 
-from simserve.spec.hugging_face.family import Decoder, Family
+from simserve.spec.hugging_face.family import Decoder, Family, Modules
 from simserve.spec.hugging_face.keys import Keys
 from simserve.spec.hugging_face.latents import dense_layers, disagree
 from simserve.spec.hugging_face.parts import (
+    GATED,
     check_top_k,
     decoder,
     dense,
@@ -28,6 +30,23 @@ def _attentions(keys: Keys) -> list[GroupedAttention]:
     keys.expect("attention_bias", False, why="is not what the class does: projections have no biases")
     attention = grouped(keys, kv_heads=32, qk_norm="head")
     return windowed(keys, attention, is_window(keys, num_layers(keys), 4, "sliding_window_pattern"), 4096)
+
+
+def _exaone(keys: Keys) -> Decoder:
+    """EXAONE 3: the class is Llama's, with other names for layers and activation."""
+    keys.expect("activation_function", *GATED, why="is not an activation of this family")
+    bias = keys.flag("attention_bias", default=False)
+    attention = grouped(keys, kv_heads=8, qkv_bias=bias, output_bias=bias)
+    layer = LayerSpec(attention=attention, mlp=dense(keys, bias=keys.flag("mlp_bias", default=False)))
+    layers = keys.count("num_layers", "num_hidden_layers")
+    return decoder(keys, [layer] * layers, tied=False, max_positions=4096, modules=_EXAONE)
+
+
+_EXAONE = Modules(
+    "transformer.h",
+    "attn.attention",
+    renamed={"o_proj": "out_proj", "gate_proj": "c_fc_0", "up_proj": "c_fc_1", "down_proj": "c_proj"},
+)
 
 
 def _exaone4(keys: Keys) -> Decoder:
@@ -67,6 +86,7 @@ def _exaone_moe(keys: Keys) -> Decoder:
 
 
 FAMILIES = (
+    Family("exaone", ("exaone",), ("ExaoneForCausalLM",), _exaone, ("embed_dropout",)),
     Family("exaone4", ("exaone4",), ("Exaone4ForCausalLM",), _exaone4),
     Family(
         "exaone_moe",

@@ -1,7 +1,8 @@
 """Decoders that are Llama but for biases, norms, sizes of heads or a window: Phi 3 and 4, SmolLM 3, Ministral,
-Seed-OSS, Granite, GLM 4, InternLM 2, Baichuan, StableLM.
+Seed-OSS, Granite, GLM 4, InternLM, Baichuan, StableLM, HyperCLOVA X, CWM.
 
-Keys and defaults: transformers 5.24, phi3, smollm3, ministral, ministral3, seed_oss, granite, glm, glm4 and stablelm;
+Keys and defaults: transformers 5.24, phi3, smollm3, ministral, ministral3, seed_oss, granite, glm, glm4, stablelm,
+internlm3, hyperclovax and cwm;
 InternLM 2 and Baichuan: vLLM 0.33, models/internlm2.py, and the configurations that their files name.
 """
 
@@ -9,7 +10,7 @@ from simserve.spec.hugging_face.family import Decoder, Family, Modules
 from simserve.spec.hugging_face.keys import Keys
 from simserve.spec.hugging_face.latents import disagree
 from simserve.spec.hugging_face.parts import FULL, SLIDING, decoder, dense, grouped, num_layers, with_windows
-from simserve.spec.hugging_face.positions import stated_length
+from simserve.spec.hugging_face.positions import long_rope_warnings, stated_length
 from simserve.spec.hugging_face.windows import windowed
 from simserve.spec.layers.attention import GroupedAttention
 from simserve.spec.layers.layer import LayerSpec
@@ -37,7 +38,8 @@ def _phi3(keys: Keys) -> Decoder:
     window = keys.whole("sliding_window", default=0, null=0)
     rows = with_windows(grouped(keys), window if window < length else None, [True] * layers)
     mlp = dense(keys)
-    return decoder(keys, [LayerSpec(attention=each, mlp=mlp) for each in rows], tied=False, max_positions=length)
+    found = decoder(keys, [LayerSpec(attention=each, mlp=mlp) for each in rows], tied=False, max_positions=length)
+    return found._replace(warnings=long_rope_warnings(keys))
 
 
 def _smollm3(keys: Keys) -> Decoder:
@@ -80,6 +82,7 @@ def _seed_oss(keys: Keys) -> Decoder:
         keys,
         kv_heads=8,
         head_dim=128,
+        null_head_dim=True,
         qkv_bias=keys.flag("attention_bias", default=True),
         output_bias=keys.flag("attention_out_bias", default=False),
     )
@@ -123,6 +126,29 @@ def _baichuan(keys: Keys) -> Decoder:
     return _alike(keys, grouped(keys), 4096)._replace(modules=_BAICHUAN)
 
 
+def _internlm3(keys: Keys) -> Decoder:
+    """The class is Llama's, with other names for its biases."""
+    bias = keys.flag("attention_bias", "qkv_bias", default=False)
+    attention = grouped(keys, kv_heads=2, head_dim=128, null_head_dim=True, qkv_bias=bias, output_bias=bias)
+    return _alike(keys, attention, 32768, mlp_bias=keys.flag("mlp_bias", "bias", default=False))
+
+
+def _hyperclovax(keys: Keys) -> Decoder:
+    norms = 4 if keys.flag("use_post_norm", default=True) else 2
+    return _alike(keys, _both_biases(keys), 2048, mlp_bias=keys.flag("mlp_bias", default=False), norms=norms)
+
+
+def _cwm(keys: Keys) -> Decoder:
+    """A full layer, then three with a window."""
+    layers = num_layers(keys)
+    kinds = keys.words("layer_types", known=(FULL, SLIDING), length=layers)
+    marks = [layer % 4 != 0 for layer in range(layers)] if kinds is None else [kind == SLIDING for kind in kinds]
+    rows = windowed(keys, grouped(keys, kv_heads=8, head_dim=128, null_head_dim=True), marks, 8192)
+    mlp = dense(keys, bias=keys.flag("mlp_bias", default=False))
+    keys.expect("attention_bias", False, why="is not what the class does: its attention has no biases")
+    return decoder(keys, [LayerSpec(attention=each, mlp=mlp) for each in rows], tied=False, max_positions=131072)
+
+
 _INTERNLM2 = Modules(
     attention="attention",
     mlp="feed_forward",
@@ -137,7 +163,7 @@ _INTERNLM2 = Modules(
 _BAICHUAN = Modules(renamed=dict.fromkeys(("q_proj", "k_proj", "v_proj"), "W_pack"))
 
 FAMILIES = (
-    Family("phi3", ("phi3",), ("Phi3ForCausalLM",), _phi3, ("original_max_position_embeddings",)),
+    Family("phi3", ("phi3",), ("Phi3ForCausalLM",), _phi3),
     Family("smollm3", ("smollm3",), ("SmolLM3ForCausalLM",), _smollm3, ("max_window_layers",)),
     Family("ministral3", ("ministral3",), ("Ministral3ForCausalLM",), _ministral3),
     Family("ministral", ("ministral",), ("MinistralForCausalLM",), _ministral),
@@ -147,5 +173,8 @@ FAMILIES = (
     Family("glm4", ("glm4",), ("Glm4ForCausalLM",), _glm4),
     Family("stablelm", ("stablelm", "stablelm_epoch"), ("StableLmForCausalLM", "StableLMEpochForCausalLM"), _stablelm),
     Family("internlm2", ("internlm2",), ("InternLM2ForCausalLM",), _internlm2),
+    Family("internlm3", ("internlm3",), ("InternLM3ForCausalLM",), _internlm3),
+    Family("hyperclovax", ("hyperclovax",), ("HyperCLOVAXForCausalLM",), _hyperclovax),
+    Family("cwm", ("cwm",), ("CwmForCausalLM",), _cwm),
     Family("baichuan", ("baichuan",), ("BaichuanForCausalLM", "BaiChuanForCausalLM"), _baichuan, ("z_loss_weight",)),
 )

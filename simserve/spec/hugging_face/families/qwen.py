@@ -28,16 +28,18 @@ _LENGTH = 32768
 
 def _windows(keys: Keys, attention: GroupedAttention) -> list[GroupedAttention]:
     """The same attention in each layer, with a window where the file switches windows on."""
-    layers = num_layers(keys)
+    layers, first = num_layers(keys), keys.whole("max_window_layers", default=28)
+    marks = [layer >= first for layer in range(layers)]
+    return _switched_on(keys, attention, marks if "layer_types" not in keys else window_pattern(keys, layers))
+
+
+def _switched_on(keys: Keys, attention: GroupedAttention, marks: Sequence[bool]) -> list[GroupedAttention]:
+    """The attention of each layer, with a window in those that are marked where `use_sliding_window` says so."""
     window = keys.whole("sliding_window", default=4096, null=0)
-    first = keys.whole("max_window_layers", default=28)
     uses = keys.flag("use_sliding_window", default=False)
-    is_window: Sequence[bool] = window_pattern(keys, layers)
-    if "layer_types" not in keys:
-        is_window = [layer >= first for layer in range(layers)]
-    if uses and any(is_window) and not window:
+    if uses and any(marks) and not window:
         raise keys.error("sliding_window", "is needed beside use_sliding_window: true")
-    return with_windows(attention, window if uses else None, is_window)
+    return with_windows(attention, window if uses else None, marks)
 
 
 def qwen2(keys: Keys) -> Decoder:
@@ -47,16 +49,17 @@ def qwen2(keys: Keys) -> Decoder:
     return decoder(keys, rows, tied=False, max_positions=_LENGTH)
 
 
-def _attention_of_qwen3(keys: Keys, **defaults: int) -> GroupedAttention:
+def _attention_of_qwen3(keys: Keys, *, kv_heads: int | None = None, head_dim: int | None = None) -> GroupedAttention:
     keys.expect("use_qk_norm", True, why="is not what the class does: queries and keys have norms")
     keys.expect("qkv_bias", False, why="is not what the class does: attention_bias says whether there are biases")
     bias = keys.flag("attention_bias", default=False)
-    return grouped(keys, head_dim=128, qkv_bias=bias, output_bias=bias, qk_norm="head", **defaults)
+    return grouped(keys, kv_heads=kv_heads, head_dim=head_dim, qkv_bias=bias, output_bias=bias, qk_norm="head")
 
 
 def _qwen3(keys: Keys) -> Decoder:
     mlp = dense(keys)
-    rows = [LayerSpec(attention=each, mlp=mlp) for each in _windows(keys, _attention_of_qwen3(keys))]
+    attention = _attention_of_qwen3(keys, kv_heads=32, head_dim=128)
+    rows = [LayerSpec(attention=each, mlp=mlp) for each in _windows(keys, attention)]
     return decoder(keys, rows, tied=False, max_positions=_LENGTH)
 
 
@@ -89,8 +92,11 @@ def _qwen2_moe(keys: Keys) -> Decoder:
         shared_width=shared,
         shared_gate=bool(shared),
     )
-    attention = grouped(keys, qkv_bias=keys.flag("qkv_bias", default=True))
-    return _with_experts(keys, _windows(keys, attention), check_top_k(keys, mixture, "num_experts_per_tok"))
+    attention = grouped(keys, kv_heads=16, qkv_bias=keys.flag("qkv_bias", default=True))
+    layers, before = num_layers(keys), keys.whole("max_window_layers", default=28)
+    marks = [layer < before and layer % 2 == 0 for layer in range(layers)]
+    attentions = _switched_on(keys, attention, marks if "layer_types" not in keys else window_pattern(keys, layers))
+    return _with_experts(keys, attentions, check_top_k(keys, mixture, "num_experts_per_tok"))
 
 
 def _qwen3_moe(keys: Keys) -> Decoder:
@@ -100,7 +106,11 @@ def _qwen3_moe(keys: Keys) -> Decoder:
         experts_per_token=keys.count("num_experts_per_tok", default=8),
         width=keys.count("moe_intermediate_size", default=768),
     )
-    attentions = _windows(keys, _attention_of_qwen3(keys, kv_heads=4))
+    # Its language model in Qwen3-VL has another default of KV heads.
+    is_part = keys.text("model_type", default="") == "qwen3_vl_moe_text"
+    attention = _attention_of_qwen3(keys, kv_heads=16 if is_part else 4)
+    keys.know("max_window_layers")  # windows, where they are switched on, are in all layers
+    attentions = _switched_on(keys, attention, [True] * num_layers(keys))
     return _with_experts(keys, attentions, check_top_k(keys, mixture, "num_experts_per_tok"))
 
 

@@ -1,6 +1,7 @@
-"""Decoders of the usual keys whose MLP has no gate: StarCoder 2, Phi 1 and 2, Nemotron 4 and Minitron, Apertus, Arcee.
+"""Decoders of the usual keys whose MLP has no gate: StarCoder 2, Phi 1 and 2, Nemotron 4 and Minitron, Apertus, Arcee,
+GPT-NeoX.
 
-Keys and defaults: transformers 5.24, starcoder2, phi, nemotron, apertus and arcee.
+Keys and defaults: transformers 5.24, starcoder2, phi, nemotron, apertus, arcee and gpt_neox.
 """
 
 from simserve.spec.hugging_face.family import Decoder, Family, Modules
@@ -88,7 +89,29 @@ def _arcee(keys: Keys) -> Decoder:
     return decoder(keys, [layer] * num_layers(keys), tied=False, max_positions=4096)
 
 
+def _gpt_neox(keys: Keys) -> Decoder:
+    """Pythia and others after GPT-NeoX-20B: fused projections, attention to all heads' keys."""
+    _activation(keys, "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "relu")
+    heads, bias = keys.count("num_attention_heads"), keys.flag("attention_bias", default=True)
+    keys.expect("num_key_value_heads", heads, why="is not what the class does: keys have as many heads as queries")
+    keys.flag("use_parallel_residual", default=True)
+    attention = grouped(keys, qkv_bias=bias, output_bias=bias)
+    keys.expect("head_dim", keys.count("hidden_size") // heads, why="is not hidden_size over heads, which it is here")
+    layer = LayerSpec(attention=attention, mlp=dense(keys, gated=False, bias=True), norms=4)
+    modules = Modules(
+        "gpt_neox.layers",
+        "attention",
+        renamed={
+            **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "query_key_value"),
+            **{"o_proj": "dense", "up_proj": "dense_h_to_4h", "down_proj": "dense_4h_to_h"},
+        },
+    )
+    found = decoder(keys, [layer] * num_layers(keys), tied=False, max_positions=2048, modules=modules)
+    return _with_biased_norm(found)
+
+
 FAMILIES = (
+    Family("gpt_neox", ("gpt_neox",), ("GPTNeoXForCausalLM",), _gpt_neox),
     Family(
         "starcoder2",
         ("starcoder2",),
