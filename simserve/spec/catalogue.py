@@ -101,9 +101,12 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def is_path(name: str) -> bool:
     """Whether a model is named by a file rather than by its name or id in the catalogue."""
-    if "/" in name and name.lower() in _names_by_id():
-        return Path(name).exists()
-    return resources.is_path(name)
+    return Path(name).exists() if is_id(name) else resources.is_path(name)
+
+
+def is_id(name: str) -> bool:
+    """Whether a name is the Hugging Face id of a model of the catalogue."""
+    return "/" in name and name.lower() in _names_by_id()
 
 
 def resolve_model(value: Any) -> Any:

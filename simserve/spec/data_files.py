@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from simserve.spec import resources
+from simserve.spec.catalogue import is_id
 from simserve.spec.document import Document
 from simserve.spec.resources import is_path
 
@@ -24,7 +25,9 @@ def _absolute_spec(value: Any, inner: str, folder: Path) -> Any:
     """A model or GPU with its path, if it is named by one, made absolute."""
     if isinstance(value, dict) and inner in value:
         return value | {inner: _absolute_spec(value[inner], inner, folder)}
-    return str((folder / value).resolve()) if isinstance(value, str) and is_path(value) else value
+    if not isinstance(value, str) or not is_path(value) or (is_id(value) and not (folder / value).exists()):
+        return value
+    return str((folder / value).resolve())
 
 
 def _absolute_data_files(value: Any, folder: Path) -> Any:
