@@ -16,7 +16,7 @@ from simserve.cost.launch import GraphMode
 from simserve.cost.mixed_attention import InModelAttention
 from simserve.cost.modelled import ModelledStepCost
 from simserve.spec.catalogue import find_model
-from simserve.spec.dtypes import bytes_per_element, scale_bytes_per_element
+from simserve.spec.dtypes import bytes_per_element
 from simserve.spec.errors import ScenarioError
 from simserve.spec.gpus import find_gpu
 from simserve.spec.hardware import LaunchSpec
@@ -167,8 +167,9 @@ def test_expert_bytes_read_are_those_of_experts_touched(model: str, level: str) 
     """inference-sim#559: MoE counted as all experts. At most min(E, B k) experts are read, k for one token."""
     spec = scenario(model).model
     arguments = (model, "h200-sxm-141gb", f"cost.level={level}")
-    per_element = bytes_per_element(spec.weight_dtype) + scale_bytes_per_element(spec.weight_dtype)
     (mixture,) = spec.mixtures
+    stored = mixture.experts_gate_up
+    per_element = bytes_per_element(spec.activation_dtype) if stored is None else stored.element_bytes
     expert = 3 * spec.hidden_size * mixture.width * per_element
     reads = []
     for decodes in (1, 2, 8, 64):
