@@ -104,3 +104,11 @@ def test_whoever_is_parted_already_is_not_jittered(unlike: str) -> None:
 def test_a_jitter_that_would_be_ignored_is_refused() -> None:
     with pytest.raises(ScenarioError, match="jitter would be ignored"):
         scenario("workload.jitter=5 ms")
+
+
+@pytest.mark.parametrize(
+    ("key", "what"), [("n=4", "several answers to one prompt"), ("response_format=json", "structured output")]
+)
+def test_requests_that_are_not_modelled_are_refused_by_name(key: str, what: str) -> None:
+    with pytest.raises(ScenarioError, match=rf"workload.{key.partition('=')[0]}: {what}.* is not modelled yet"):
+        scenario(f"workload.{key}")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from simserve.planning import sweep
 from simserve.planning.executor import open_executor
-from simserve.planning.sweep import Axis, parse_axis, run_sweep, scenario_key, sweep_points
+from simserve.planning.sweep import Axis, damaged_points, parse_axis, run_sweep, scenario_key, sweep_points
 from simserve.spec.errors import ScenarioError
 
 SCENARIO = """
@@ -58,6 +58,7 @@ def test_grid_is_the_product_of_axes_and_seeds(path: Path) -> None:
     assert len(points) == len({point.key for point in points}) == 12
     assert [point.scenario.seed for point in points[:2]] == [0, 1]
     assert points[0].settings == {"workload.arrivals.rate": "2", "cluster.replicas": "1"}
+    assert points[-1].scenario is not None
     assert points[-1].scenario.cluster.replicas == 3
 
 
@@ -140,6 +141,40 @@ def test_deployment_that_cannot_exist_is_a_row_with_an_error_and_the_others_go_o
     assert rows[0]["completed"] == 20
     assert "weights" in rows[1]["error"]
     assert "completed" not in rows[1]
+
+
+def test_an_invalid_value_is_a_row_with_an_error_that_names_it_and_the_others_run(path: Path, tmp_path: Path) -> None:
+    """faults.md: tensor_parallel=1,2,3,4 stopped before any run, since 3 does not divide the heads."""
+    with open_executor(1) as executor:
+        points = sweep_points(path, [Axis("cluster.tensor_parallel", ("1", "3"))], seeds=2)
+        rows = run_sweep(points, tmp_path / "out", executor)
+    assert [row["error"] is None for row in rows] == [True, True, False]
+    assert rows[2]["error"].startswith("cluster.tensor_parallel=3: ")
+    assert "cannot be cut into 3 equal parts" in rows[2]["error"]
+
+
+@pytest.mark.parametrize(
+    "damage", ["{}", '{"completed": 7}', "", '{"checksum": 1, "summary": {"completed": 7}}', "[1]"]
+)
+def test_a_stored_point_that_is_damaged_is_run_again(path: Path, tmp_path: Path, damage: str) -> None:
+    """faults.md: stored points were believed, or ended in a traceback."""
+    points = sweep_points(path, [RATES])
+    with open_executor(1) as executor:
+        rows = run_sweep(points, tmp_path, executor)
+        stored = tmp_path / "points" / f"{points[0].key}.json"
+        stored.write_text(damage)
+        assert damaged_points(points, tmp_path) == 1
+        assert run_sweep(points, tmp_path, executor) == rows
+    assert damaged_points(points, tmp_path) == 0
+
+
+def test_a_stored_number_that_was_changed_is_not_believed(path: Path, tmp_path: Path) -> None:
+    points = sweep_points(path, [RATES])
+    with open_executor(1) as executor:
+        rows = run_sweep(points, tmp_path, executor)
+        stored = tmp_path / "points" / f"{points[0].key}.json"
+        stored.write_text(stored.read_text().replace('"completed": 20', '"completed": 19'))
+        assert run_sweep(points, tmp_path, executor) == rows
 
 
 def test_key_follows_all_that_a_run_depends_on(path: Path, tmp_path: Path) -> None:

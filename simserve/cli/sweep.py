@@ -50,7 +50,7 @@ def sweep(
     """
     from simserve.planning.executor import default_workers, open_executor
     from simserve.planning.pictures import write_pictures
-    from simserve.planning.sweep import parse_axis, rate_axis, run_sweep, sweep_points
+    from simserve.planning.sweep import damaged_points, parse_axis, rate_axis, run_sweep, sweep_points
 
     if not axes and not rates:
         fail("nothing to vary: give KEY=V1,V2,... or --rates 2,4,8")
@@ -59,6 +59,8 @@ def sweep(
     if rates:
         grid.append(rate_axis(path, grid, rates))
     points = sweep_points(path, grid, seeds)
+    if not force and (damaged := damaged_points(points, out)):
+        say(f"{out}: {damaged} stored points are damaged or of another version, and are run again")
     try:
         with (
             open_executor(workers or default_workers(len(points))) as executor,
@@ -68,7 +70,8 @@ def sweep(
     except KeyboardInterrupt:
         say(f"{out} keeps the runs that are done; the same command goes on from there")
         raise
-    pictures = write_pictures(rows, grid, points[0].scenario.slo, out)
+    slo = next(point.scenario.slo for point in points if point.scenario is not None)
+    pictures = write_pictures(rows, grid, slo, out)
     if json:
         print_json(rows)
     else:

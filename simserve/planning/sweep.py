@@ -38,11 +38,23 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One combination: what was set (key -> YAML text), the scenario it gives, and the name its row is stored under."""
+    """One combination: what was set (key -> YAML text), the scenario it gives or the `error` that it ends in, its seed
+    (None without a scenario), and the name its row is stored under.
+    """
 
     settings: Mapping[str, str]
-    scenario: Scenario
+    scenario: Scenario | None
     key: str
+    error: str = ""
+
+    @property
+    def seed(self) -> int | None:
+        """Seed of its run."""
+        return None if self.scenario is None else self.scenario.seed
+
+    def said(self, error: str) -> str:
+        """An error with what was set there."""
+        return f"{', '.join(f'{key}={value}' for key, value in self.settings.items())}: {error}"
 
 
 def parse_axis(text: str) -> Axis:
@@ -98,7 +110,9 @@ def rate_axis(path: Path, others: Sequence[Axis], rates: str) -> Axis:
 def sweep_points(path: Path, axes: Sequence[Axis], seeds: int = 1) -> list[Point]:
     """Every combination of the axes' values, the last axis fastest, each with `seeds` seeds from the scenario's own on.
 
-    Raises ScenarioError for a key given twice and for a combination that is not a valid scenario, before anything ran.
+    A combination that is not a valid scenario has its error with it, and the others run.
+
+    Raises ScenarioError for a key given twice, and where no combination is valid, before anything ran.
     """
     keys = [axis.key for axis in axes]
     if duplicates := {key for key in keys if keys.count(key) > 1}:
@@ -108,9 +122,21 @@ def sweep_points(path: Path, axes: Sequence[Axis], seeds: int = 1) -> list[Point
     points = []
     for values in itertools.product(*(axis.values for axis in axes)):
         settings = dict(zip(keys, values, strict=True))
-        scenario = load_scenario(path, [f"{key}={value}" for key, value in settings.items()])
+        try:
+            scenario = load_scenario(path, [f"{key}={value}" for key, value in settings.items()])
+        except ScenarioError as error:
+            points.append(_invalid(settings, str(error)))
+            continue
         points += [_point(settings, scenario, seed) for seed in range(scenario.seed, scenario.seed + seeds)]
+    if not any(point.scenario for point in points):
+        raise ScenarioError(points[0].error)
     return points
+
+
+def _invalid(settings: dict[str, str], error: str) -> Point:
+    """A combination that is not a valid scenario."""
+    digest = hashlib.sha256(f"{__version__}\n{settings}\n{error}".encode())
+    return Point(settings, None, digest.hexdigest()[:16], error)
 
 
 def _point(settings: dict[str, str], scenario: Scenario, seed: int) -> Point:
@@ -154,31 +180,58 @@ def run_sweep(
     """
     store = out / "points"
     store.mkdir(parents=True, exist_ok=True)
-    missing = {point.key: point for point in points if force or not (store / f"{point.key}.json").exists()}
+    missing = {point.key: point for point in points if force or _stored(store, point) is None}
     progress(len(points) - len(missing))
     for done, (point, row) in enumerate(results(executor, run_point, missing.values()), len(points) - len(missing) + 1):
-        _write(store / f"{point.key}.json", json.dumps(row))
+        _write(store / f"{point.key}.json", json.dumps({"checksum": _checksum(point, row), "summary": row}))
         progress(done)
-    rows = [_row(point, json.loads((store / f"{point.key}.json").read_text())) for point in points]
+    rows = [_row(point, _stored(store, point) or {}) for point in points]
     write_table(rows, out)
     return rows
+
+
+def _stored(store: Path, point: Point) -> Row | None:
+    """The summary that was stored for a point; None where there is none, or the file is not what was written for it:
+    damaged, changed, of another point, or of a simserve that stored them otherwise.
+    """
+    try:
+        found = json.loads((store / f"{point.key}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    summary = found.get("summary") if isinstance(found, dict) else None
+    if not isinstance(summary, dict) or found.get("checksum") != _checksum(point, summary):
+        return None
+    return summary
+
+
+def _checksum(point: Point, summary: Row) -> str:
+    """What a stored summary is known by: changes to it, or of its point, change this."""
+    return hashlib.sha256(f"{point.key}\n{json.dumps(summary)}".encode()).hexdigest()[:16]
+
+
+def damaged_points(points: Sequence[Point], out: Path) -> int:
+    """How many points have a stored file that is not what was written for them; they are run again."""
+    store = out / "points"
+    return sum((store / f"{point.key}.json").exists() and _stored(store, point) is None for point in points)
 
 
 def run_point(point: Point) -> Row:
     """Summary of one run, or its `error` where the deployment cannot exist. Runs in a worker."""
     from simserve.report.summary import summarize
 
+    if point.scenario is None:
+        return {"error": point.said(point.error)}
     try:
         return summarize(simulate(point.scenario))
     except ScenarioError as error:
-        return {"error": str(error)}
+        return {"error": point.said(str(error))}
 
 
 def _row(point: Point, summary: Row) -> Row:
     """What was set, then what came of it: the summary's numbers and words, without its nested tables."""
     settings = {key: _plain(value) for key, value in point.settings.items()}
     results = {key: value for key, value in summary.items() if not isinstance(value, dict | list)}
-    return settings | {"seed": point.scenario.seed, "error": None} | results
+    return settings | {"seed": point.seed, "error": None} | results
 
 
 def _plain(value: str) -> Any:

@@ -3,9 +3,9 @@
 `simserve.workload` turns this into columns of requests.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -147,6 +147,15 @@ class SessionsSpec(Strict):
 
 class WorkloadSpec(Strict):
     """Requests of one run."""
+
+    NOT_MODELLED: ClassVar[Mapping[str, str]] = {
+        "n": "several answers to one prompt (n)",
+        "best_of": "several answers to one prompt (best_of)",
+        "structured_output": "structured output",
+        "structured_outputs": "structured output",
+        "response_format": "structured output",
+        "guided_decoding": "structured output",
+    }
 
     arrivals: Arrivals | None = None
     input: LengthSpec | None = None
