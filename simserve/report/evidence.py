@@ -19,6 +19,7 @@ from simserve.spec import resources
 from simserve.spec.gpus import find_gpu
 from simserve.spec.hardware import GpuSpec
 from simserve.spec.model import ModelSpec
+from simserve.spec.result import Result
 from simserve.spec.scenario import Scenario
 
 FILE = "measured_error.csv"
@@ -89,8 +90,8 @@ def _parallel(scenario: Scenario) -> str:
 
 
 def measured_error(scenario: Scenario, level: str, concurrency: int) -> dict[str, Any] | None:
-    """Known errors of runs like this one, in which `concurrency` requests were under way at once; None where nobody
-    measured on this GPU at this level.
+    """Known errors of runs like this one, in which `concurrency` requests were under way at once on a replica; None
+    where nobody measured on this GPU at this level.
 
     `of`: `model` (this model, deployed like this), `like` (others that resemble it), `nearest` (what differs is in
     `differs`) or `steps` (held-out steps of the profile's own calibration). `errors`: metric -> `median_abs`
@@ -121,6 +122,11 @@ def measured_error(scenario: Scenario, level: str, concurrency: int) -> dict[str
         "whose": _words(nearest.deployment),
         "differs": list(differences(own, concurrency, nearest)),
     }
+
+
+def per_replica(result: Result, concurrency: int) -> int:
+    """Requests at once on one replica, of so many in a fleet; rounded up."""
+    return -(-concurrency // result.scenario.cluster.num_engines)
 
 
 def differences(own: Deployment, concurrency: int, known: Evidence) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from simserve.report.attempts import attempt_counts, when_gone
-from simserve.report.evidence import measured_error
+from simserve.report.evidence import measured_error, per_replica
 from simserve.report.kv_waste import kv_waste
 from simserve.report.metrics import Columns, completed, metrics_of
 from simserve.report.notes import notes_of
@@ -63,7 +63,7 @@ def summarize(result: Result) -> Summary:
         "classes": _classes(result, window, done),
         "memory": dict(result.memory),
         "simulated_time": result.meta.get("duration"),
-        "measured_error": _measured_error(result, summary["max_concurrent_requests"]),
+        "measured_error": _measured_error(result, per_replica(result, summary["max_concurrent_requests"])),
         "optimistic": _optimistic(result),
     }
     summary |= speculation_keys(result.meta)

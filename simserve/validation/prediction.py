@@ -37,7 +37,7 @@ class Prediction:
     reason: str = ""
     deployment: "Deployment | None" = None
     concurrency: int = 0
-    """Most requests that were under way in one second, simulated."""
+    """Most requests that were under way in one second on a replica, simulated."""
 
 
 def predict(run: MeasuredRun, host: Mapping[str, float] | None = None) -> Prediction:
@@ -61,10 +61,11 @@ def _simulated_values(scenario: Scenario) -> tuple[dict[str, float], int]:
 
 
 def _concurrency(result: Result) -> int:
+    from simserve.report.evidence import per_replica
     from simserve.report.window import Window, peak_concurrency
 
     window = Window.of(result)
-    return peak_concurrency(result.requests, window.measured, window.start)
+    return per_replica(result, peak_concurrency(result.requests, window.measured, window.start))
 
 
 def _replayed_values(row: RowScenario) -> tuple[dict[str, float], int]:
