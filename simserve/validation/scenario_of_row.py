@@ -244,7 +244,7 @@ def _open_loop(run: MeasuredRun, rate: float, lengths: dict[str, Any]) -> tuple[
     workload: dict[str, Any] = {**lengths}
     warmup = 0
     if prompts := _distinct_prompts(run):
-        workload["shared_prefix"] = {"groups": prompts, "length": math.ceil(run.number("isl_mean_tok") or 1)}
+        workload["shared_prefix"] = {"groups": prompts, "length": max(1, round(run.number("isl_mean_tok") or 1))}
         warmup = _ROUNDS_OF_WARMUP * prompts if _follows_a_stage(run) else 0
     workload["num_requests"] = count + warmup
     workload["arrivals"] = {"process": "poisson", "rate": rate, "normalize": True}
