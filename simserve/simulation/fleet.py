@@ -1,7 +1,7 @@
 """From a scenario to its fleet: pools, what their replicas hold and cost, and who chooses among them."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 from simserve.cluster.admission import Admission
 from simserve.cluster.disaggregation import Disaggregation, KvLink
@@ -101,5 +101,5 @@ def kv_link(scenario: Scenario, decode: Pool) -> KvLink:
     spec, own = scenario.cluster.kv_link, decode.scenario
     assert spec is not None, "pools have a link"
     models = models_with_kv(own.engine.speculative, own.model)
-    num_bytes = partial(sent_bytes, models, own.cluster.tensor_parallel, own.engine.block_size)
+    num_bytes = cache(partial(sent_bytes, models, own.cluster.tensor_parallel, own.engine.block_size))
     return KvLink(spec.bandwidth, spec.backbone, to_ticks(spec.latency), num_bytes)
