@@ -5,7 +5,6 @@ the reason.
 """
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
