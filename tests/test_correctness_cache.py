@@ -102,7 +102,11 @@ def test_1317_caching_never_takes_more_blocks_for_the_same_batch(seed: int) -> N
     with the cache and without, the batches are the same, and with it no step leaves fewer blocks free."""
     load = (
         *("workload.input={distribution: uniform, min: 1, max: 300}", "workload.arrivals.rate=40", f"seed={seed}"),
-        *("workload.shared_prefix={groups: 3, length: 128, adds: true}", "run.resolution=steps", "engine.num_gpu_blocks=4000"),
+        *(
+            "workload.shared_prefix={groups: 3, length: 128, adds: true}",
+            "run.resolution=steps",
+            "engine.num_gpu_blocks=4000",
+        ),
     )
     engine = ("engine.max_model_len=4096", "engine.max_num_batched_tokens=65536")
     both = (f"engine.enable_prefix_caching={caching}" for caching in ("true", "false"))

@@ -136,7 +136,9 @@ lengths = st.one_of(
     tokens,
     tokens.map(lambda value: {"distribution": "constant", "value": value}),
     ordered.map(lambda pair: {"distribution": "uniform", "min": pair[0], "max": pair[1]}),
-    st.fixed_dictionaries({"distribution": st.just("lognormal"), "mean": numbers, "cv": numbers, "max": tokens}),
+    st.fixed_dictionaries({"distribution": st.just("lognormal"), "mean": numbers, "cv": numbers, "max": tokens}).filter(
+        lambda drawn: 1 <= drawn["mean"] <= drawn["max"]
+    ),
     st.fixed_dictionaries({"distribution": st.just("normal"), "mean": numbers, "stddev": numbers}),
     st.fixed_dictionaries({"distribution": st.just("empirical"), "values": st.lists(tokens, min_size=1, max_size=5)}),
 )

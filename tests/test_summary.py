@@ -9,7 +9,8 @@ from made_result import SECOND, Toy, poisson, with_status
 from scenario_text import scenario
 
 from simserve.report.summary import summarize
-from simserve.spec.result import Result
+from simserve.spec.errors import ScenarioError
+from simserve.spec.result import STATUSES, Result
 
 VLLM_KEYS = [
     "date", "endpoint_type", "backend", "label", "model_id", "tokenizer_id", "num_prompts", "request_rate",
@@ -95,11 +96,18 @@ def test_nothing_completed(metric: str) -> None:
 
 
 def test_nothing_arrived() -> None:
-    found = summary(20, "run.warmup=1000", "slo={ttft: 1 s}")
+    result = poisson(20, rate=10).run(scenario=scenario("slo={ttft: 1 s}"))
+    result.requests["arrival"][:] = np.nan
+    result.requests["status"][:] = STATUSES.index("cancelled")
+    found = summarize(result)
     assert (found["num_prompts"], found["duration"], found["output_throughput"]) == (0, 0.0, 0.0)
-    assert found["window"]["excluded_requests"] == 20
     assert (found["slo_attainment"], found["slo_met"]) == (None, False)
     assert found["offered_rate"] is None
+
+
+def test_a_warm_up_that_leaves_nothing_to_count_is_an_error() -> None:
+    with pytest.raises(ScenarioError, match=r"run.warmup: 1000 s leaves no request that counts"):
+        summary(20, "run.warmup=1000")
 
 
 def test_statuses_add_up_to_what_arrived() -> None:
@@ -184,9 +192,9 @@ def test_trust_line_says_level_extrapolation_error_and_extensions() -> None:
     assert (
         summary(5, meta={"cost_level": "constant"})["trust"] == "cost level constant, every step takes the stated time"
     )
-    known = {"of": "gpu", "errors": {"mean TPOT": {"median_abs": 0.0433, "runs": 31}}}
+    known = {"of": "like", "errors": {"mean TPOT": {"median_abs": 0.0433, "runs": 31}}, "whose": "x in bf16 on TP1"}
     measured = summary(5, meta=meta | {"measured_error": known})
-    assert "error measured: mean TPOT 4.3 %, median of 31 runs of this GPU" in measured["trust"]
+    assert "error measured: mean TPOT 4.3 %, median of 31 runs of x in bf16 on TP1" in measured["trust"]
     assert measured["measured_error"] == known
 
 

@@ -276,8 +276,8 @@ def test_littles_law_holds_exactly(rate: float, cost: str) -> None:
 def test_closed_loop_obeys_the_response_time_law(users: int, think_time: float) -> None:
     """X (R + Z) = N (Denning and Buzen 1978), to the tick: each of N users either waits for an answer or thinks, so
     that all sojourn and think times together are the time from 0 to the last answer, summed over the users."""
-    loop = f"workload.arrivals={{process: closed_loop, users: {users}, think_time: {think_time}}}"
-    requests = simulate(scenario(loop, "workload.num_requests=60", "engine.max_num_seqs=3")).requests
+    loop = f"workload.arrivals={{process: closed_loop, users: {users}, think_time: {think_time}}}", "workload.jitter=0"
+    requests = simulate(scenario(*loop, "workload.num_requests=60", "engine.max_num_seqs=3")).requests
     arrival, finish, think = ticks(requests["arrival"]), ticks(requests["finish"]), int(ticks(np.array(think_time)))
     last_answers: list[int] = []
     for came, gone in sorted(zip(arrival.tolist(), finish.tolist(), strict=True)):

@@ -168,7 +168,7 @@ def test_what_a_row_states_outweighs_the_stack() -> None:
         ({"spec_decode": "mtp"}, "speculative decoding"),
         ({"gpu": "MI999"}, "has no profile"),
         ({"model": "nobody/nothing-7b"}, "not in the catalogue"),
-        ({"model": "meta-llama/Llama-4-Maverick-17B-128E-Instruct"}, "not in the catalogue"),
+        ({"model": "meta-llama/Llama-4-Behemoth-288B-16E"}, "not in the catalogue"),
         ({"arrival_process": "trace replay"}, "are a list"),
         ({"arrival_process": "chaos"}, "cannot be repeated"),
         ({"isl_spec": "", "isl_mean_tok": ""}, "isl_mean_tok is not stated"),

@@ -38,7 +38,7 @@ def _of_success(result: Result, summary: Summary) -> Iterator[str]:  # noqa: ARG
 def _of_waves(result: Result, summary: Summary) -> Iterator[str]:  # noqa: ARG001
     """Whoever sends together and gets answers of one length sends together again."""
     workload = result.scenario.workload
-    if workload.keeps_step and isinstance(workload.arrivals, ClosedLoop) and workload.arrivals.users > 1:
+    if workload.keeps_step and isinstance(workload.arrivals, ClosedLoop):
         users = f"{workload.arrivals.users} users with prompts and answers of one length"
         yield f"{users} send in waves, so that TTFT is that of a wave; lengths that vary, or a think time, part them"
 

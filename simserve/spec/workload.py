@@ -189,7 +189,7 @@ class WorkloadSpec(Strict):
     def keeps_step(self) -> bool:
         """Whether nothing would ever part users who send together."""
         arrivals = self.arrivals
-        if not isinstance(arrivals, ClosedLoop) or arrivals.think_time:
+        if not isinstance(arrivals, ClosedLoop) or arrivals.think_time or arrivals.users == 1:
             return False
         sources: tuple[WorkloadSpec | ClassSpec, ...] = (self, *self.classes)
         lengths = [length for each in sources for length in (each.input, each.output) if length is not None]
