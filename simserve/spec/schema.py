@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+from simserve.spec.dtypes import DTYPES
 from simserve.spec.scenario import Scenario
 from simserve.spec.strict import Strict
+from simserve.spec.uniform import KEYS
 
 _RESOLVED = ("EngineSpec", "CudaGraphSpec", "CostSpec", "HostSpec", "PoolSpec")
 """Sections whose missing and null values are filled from model and GPU."""
@@ -29,9 +31,7 @@ def schema() -> dict[str, Any]:
     for section in Strict.__subclasses__():
         if section.__name__ in definitions:
             _describe(definitions[section.__name__]["properties"], section)
-    definitions["ModelSpec"]["properties"]["config"] = _or_text(
-        "path of a config.json, or its content", {"type": "object"}
-    )
+    _describe_model(definitions["ModelSpec"])
     definitions["GpuSpec"]["properties"]["base"] = {"type": "string", "description": "name or path of a profile"}
     properties = definitions["SpeculativeSpec"]["properties"]
     properties["draft_model"] = _or_text(
@@ -46,6 +46,22 @@ def schema() -> dict[str, Any]:
     properties["model"] = _or_text("model: its name, or the path of a config.json", properties["model"])
     properties["base"] = {"type": "string", "description": "scenario file that this one changes"}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "simserve scenario", **document}
+
+
+def _describe_model(model: dict[str, Any]) -> None:
+    """What stands for `layers`, and what may stand beside a configuration: any key that it lacks, too."""
+    properties = model["properties"]
+    properties["config"] = _or_text("path of a config.json, a name or an id, or its content", {"type": "object"})
+    properties["assume"] = {"type": "string", "description": "family that the configuration is read as"}
+    properties["ignore"] = {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "keys of the configuration that change nothing",
+    }
+    for key in sorted(KEYS):
+        properties[key] = {"description": "where all layers are alike: in place of layers"}
+    properties["weight_dtype"] = {"type": "string", "enum": list(DTYPES), "description": "format of the weights"}
+    model["additionalProperties"] = True
 
 
 def _or_text(description: str, other: dict[str, Any]) -> dict[str, Any]:
