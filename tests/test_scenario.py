@@ -136,10 +136,10 @@ lengths = st.one_of(
     tokens,
     tokens.map(lambda value: {"distribution": "constant", "value": value}),
     ordered.map(lambda pair: {"distribution": "uniform", "min": pair[0], "max": pair[1]}),
-    st.fixed_dictionaries({"distribution": st.just("lognormal"), "mean": numbers, "cv": numbers, "max": tokens}).filter(
-        lambda drawn: 1 <= drawn["mean"] <= drawn["max"]
+    st.fixed_dictionaries(
+        {"distribution": st.just("lognormal"), "mean": st.floats(1, 1e3), "cv": numbers, "max": st.integers(1000, 10_000)}
     ),
-    st.fixed_dictionaries({"distribution": st.just("normal"), "mean": numbers, "stddev": numbers}),
+    st.fixed_dictionaries({"distribution": st.just("normal"), "mean": st.floats(1, 1e3), "stddev": numbers}),
     st.fixed_dictionaries({"distribution": st.just("empirical"), "values": st.lists(tokens, min_size=1, max_size=5)}),
 )
 stages = st.lists(st.fixed_dictionaries({"rate": numbers, "duration": numbers}), min_size=1, max_size=3)
