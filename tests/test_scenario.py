@@ -137,7 +137,12 @@ lengths = st.one_of(
     tokens.map(lambda value: {"distribution": "constant", "value": value}),
     ordered.map(lambda pair: {"distribution": "uniform", "min": pair[0], "max": pair[1]}),
     st.fixed_dictionaries(
-        {"distribution": st.just("lognormal"), "mean": st.floats(1, 1e3), "cv": numbers, "max": st.integers(1000, 10_000)}
+        {
+            "distribution": st.just("lognormal"),
+            "mean": st.floats(1, 1e3),
+            "cv": numbers,
+            "max": st.integers(1000, 10_000),
+        }
     ),
     st.fixed_dictionaries({"distribution": st.just("normal"), "mean": st.floats(1, 1e3), "stddev": numbers}),
     st.fixed_dictionaries({"distribution": st.just("empirical"), "values": st.lists(tokens, min_size=1, max_size=5)}),
