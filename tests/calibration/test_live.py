@@ -120,7 +120,7 @@ CHATS = (
     "workload.input={distribution: uniform, min: 2, max: 20}",
     "workload.output={distribution: uniform, min: 2, max: 12}",
 )
-PREFIXES = ("workload.shared_prefix={groups: 2, length: 35}", "engine.num_gpu_blocks=14")
+PREFIXES = ("workload.shared_prefix={groups: 2, length: 35, adds: true}", "engine.num_gpu_blocks=14")
 LONG_PROMPTS = "workload.input={distribution: uniform, min: 60, max: 120}"
 TWO_CLASSES = "workload.classes=[{name: a, share: 0.5}, {name: b, share: 0.5, priority: 1}]"
 DOOR = "cost.host={front_end_per_request: 2 ms, front_end_per_token: 10 us, delivery: 1 ms}"
@@ -135,7 +135,7 @@ DOOR = "cost.host={front_end_per_request: 2 ms, front_end_per_token: 10 us, deli
         ("workload.arrivals={process: closed_loop, users: 5}",),
         ("workload.arrivals={process: closed_loop, users: 40}", DOOR),
         CHATS,
-        (*CHATS, DOOR, "workload.shared_prefix={groups: 2, length: 18}"),
+        (*CHATS, DOOR, "workload.shared_prefix={groups: 2, length: 18, adds: true}"),
         (*CHATS, "engine.enable_prefix_caching=false"),
         (*CHATS, "workload.sessions.think_time=0 s", "engine.num_gpu_blocks=8"),
         (LONG_PROMPTS, "workload.output=5"),

@@ -9,7 +9,7 @@ from simserve.workload.workload import build_workload
 
 
 def test_prompts_of_a_group_begin_alike() -> None:
-    group = "workload.shared_prefix={groups: 2, length: 30}"
+    group = "workload.shared_prefix={groups: 2, length: 30, adds: true}"
     lengths = "workload.input={distribution: uniform, min: 5, max: 60}"
     workload = build_workload(scenario(group, lengths, "workload.num_requests=40"))
     texts = Texts(workload, vocab_size=50_000, seed=3)
