@@ -567,3 +567,17 @@ def test_nor_out_of_a_gpu_that_is_changed(key, value):
     text = yaml.safe_dump({**yaml.safe_load(TEXT), "cluster": {"gpu": {"base": "l4-24gb", key: value}}})
     with suppress(ScenarioError):
         assert isinstance(parse_scenario(text), Scenario)
+
+
+def test_a_model_that_0_1_wrote_out_loads_as_it_was():
+    """Its resolved scenarios have a few numbers in place of layers."""
+    sizes = {"hidden_size": 64, "num_layers": 4, "num_heads": 4, "num_kv_heads": 2, "head_dim": 16, "vocab_size": 100}
+    mixture = {"num_experts": 8, "experts_per_token": 2, "moe_intermediate_size": 32, "num_dense_layers": 1}
+    rest = {"intermediate_size": 96, "max_position_embeddings": 512, "kv_lora_rank": 0, "sliding_window": None}
+    formats = {"weight_dtype": "mxfp4", "quantized": "experts", "num_window_layers": 0, "qk_norm": False}
+    text = yaml.safe_dump({**yaml.safe_load(TEXT), "model": {"name": "old", **sizes, **mixture, **rest, **formats}})
+    model = parse_scenario(text, ["engine.max_model_len=512"]).model
+    assert [layer.count for layer in model.layers] == [1, 3]
+    assert (model.expert_dtype, model.dense_dtypes) == ("mxfp4", ("bf16",))
+    with pytest.raises(ScenarioError, match=r"model.quantized: expected one of linear, experts, got 'all'"):
+        parse_scenario(text.replace("quantized: experts", "quantized: all"))

@@ -33,8 +33,11 @@ _REST = {
     "output_bias",
     "qk_norm",
     "weight_dtype",
+    "quantized",
 }
 _FLAGS = {"attention_bias", "output_bias", "qk_norm", "expert_bias"}
+_QUANTIZED = ("linear", "experts")
+"""Which weights `weight_dtype` covers; a scenario that simserve 0.1 resolved says it."""
 _NEEDED = ("num_layers", "num_heads")
 _MOST_LAYERS = 10_000
 KEYS = _ATTENTION | _LATENT | set(_MIXTURE) | _REST
@@ -77,6 +80,9 @@ def _check(key: str, value: object) -> None:
     if key == "weight_dtype":
         if not is_dtype(canonical_dtype(value)):
             raise _wrong(key, f"expected one of {', '.join(DTYPES)}, got {shown(value)}")
+    elif key == "quantized":
+        if value not in _QUANTIZED:
+            raise _wrong(key, f"expected one of {', '.join(_QUANTIZED)}, got {shown(value)}")
     elif key in _FLAGS:
         if not isinstance(value, bool):
             raise _wrong(key, f"expected true or false, got {shown(value)}")
@@ -93,18 +99,20 @@ def _wrong(key: str, reason: str) -> PydanticCustomError:
 def _layers(stated: Fields) -> list[Fields]:
     experts = stated.get("num_experts", 0)
     dense = stated.get("num_dense_layers", 0) if experts else stated["num_layers"]
-    weights = stated.get("weight_dtype")
+    expert_weights = stated.get("weight_dtype")
+    weights = None if stated.get("quantized") == "experts" else expert_weights
     mlps = []
     if dense:
         width = stated.get("intermediate_size")
         mlps.append((dense, {"type": "dense", "width": width, "gate_up": weights, "down": weights}))
     if experts and stated["num_layers"] > dense:
-        mlps.append((stated["num_layers"] - dense, _mixture(stated, weights)))
+        mlps.append((stated["num_layers"] - dense, _mixture(stated, weights, expert_weights)))
     return [row for count, mlp in mlps for row in _rows(stated, mlp, count, stated["num_layers"], weights)]
 
 
-def _mixture(stated: Fields, weights: Any) -> Fields:
-    formats = dict.fromkeys(("experts_gate_up", "experts_down", "shared_gate_up", "shared_down"), weights)
+def _mixture(stated: Fields, weights: Any, expert_weights: Any) -> Fields:
+    formats = dict.fromkeys(("experts_gate_up", "experts_down"), expert_weights)
+    formats |= dict.fromkeys(("shared_gate_up", "shared_down"), weights)
     return {"type": "mixture"} | {name: stated[key] for key, name in _MIXTURE.items() if key in stated} | formats
 
 
