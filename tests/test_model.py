@@ -29,7 +29,7 @@ PUBLISHED = [
     ("llama-3.2-1b", 1.24, "card of meta-llama/Llama-3.2-1B (1.23B)"),
     ("llama-3.2-3b", 3.21, "card of meta-llama/Llama-3.2-3B"),
     ("llama-3.3-70b", 70.6, "card of meta-llama/Llama-3.3-70B-Instruct"),
-    ("llama-4-scout-17b-16e", 107.8, "card of meta-llama/Llama-4-Scout-17B-16E: 109B with its vision part (1.2B)"),
+    ("llama-4-scout-17b-16e", 108.6, "card of meta-llama/Llama-4-Scout-17B-16E: 109B with its vision part"),
     ("mistral-7b", 7.25, "card of mistralai/Mistral-7B-v0.3"),
     ("mistral-nemo-12b", 12.2, "card of mistralai/Mistral-Nemo-Instruct-2407"),
     ("mixtral-8x7b", 46.7, "arXiv 2401.04088 (47B); card of mistralai/Mixtral-8x7B-v0.1"),

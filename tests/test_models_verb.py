@@ -153,7 +153,7 @@ def test_whatever_stands_in_a_key_is_read_or_ends_in_one_clear_error(name: str, 
     assert path is not None
     config = json.loads(path.read_text(encoding="utf-8"))
     key = data.draw(st.sampled_from([key for key in config if not key.startswith("_")]))
-    config[key] = data.draw(st.sampled_from([[], [1], "words", None, -1, 0, 1.5, {}, {"a": [1]}, True]))
+    config[key] = data.draw(st.sampled_from([[], [1], "words", None, -1, 0, 1.5, 1e308, 10**30, {}, {"a": [1]}, True]))
     found = read_or_said(config)
     assert len(found.splitlines()) == 1 if isinstance(found, str) else found.num_parameters > 0
 
@@ -224,3 +224,41 @@ def test_mimo_has_the_concurrency_of_nine_full_layers() -> None:
     found = [memory_ledger(scenario("mimo-v2-flash", 4, length)).max_concurrency for length in (32768, 262144)]
     assert found[0] == pytest.approx(51, rel=0.06)
     assert found[1] == pytest.approx(22, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"rope_scaling": {"type": "linear", "factor": 1e308}}, "factor: expected a factor from .* to 1024"),
+        ({"rope_scaling": {"type": "linear", "factor": -2}}, "factor: expected a factor"),
+        ({"add_cross_attention": True}, "add_cross_attention: true is attention to an encoder"),
+        ({"pruned_heads": {"0": [1]}}, "pruned_heads: .* takes heads out"),
+    ],
+)
+def test_what_is_understood_for_one_value_is_refused_for_others(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ScenarioError, match=reason):
+        resolve_model({"config": LLAMA | changes})
+
+
+@pytest.mark.parametrize("verb", ["memory", "step", "capacity", "sweep"])
+def test_what_is_said_of_a_model_stands_below_every_answer(verb: str, tmp_path: Path) -> None:
+    """Not below a run alone: `assume` is repeated in every result."""
+    config = {key: value for key, value in LLAMA.items() if key not in {"architectures", "model_type"}}
+    content = yaml.safe_load(SCENARIO.format(model="x", ranks=1, length=4096))
+    content |= {"model": {"config": config, "assume": "llama", "name": "mine"}, "slo": {"ttft": "1 s"}}
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump(content))
+    more = {
+        "step": ["--decodes", "4", "--context", "100"],
+        "capacity": ["--seeds", "1", "--workers", "1", "workload.num_requests=300", "slo.ttft=100 ms"],
+        "sweep": ["workload.arrivals.rate=1,2", "-o", str(tmp_path / "out"), "--workers", "1"],
+    }
+    done = CliRunner().invoke(app, [verb, str(file), *more.get(verb, [])])
+    assert done.exit_code == 0, done.output
+    assert "Note: mine: read as llama on the user's word (assume: llama)" in done.stdout
+
+
+def test_an_unknown_model_does_not_list_them_all() -> None:
+    said = call("zzz").stderr
+    assert "`simserve models` lists them" in said
+    assert len(said) < 1200

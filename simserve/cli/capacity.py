@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simserve.cli.arguments import Json, Overrides, ScenarioName, Seeds, Workers, load
-from simserve.cli.console import fail, print_json, progress_bar
+from simserve.cli.console import fail, print_json, print_notes, progress_bar
 
 if TYPE_CHECKING:
     from simserve.planning.capacity import Capacity
@@ -53,6 +53,7 @@ def capacity(
         return
     for label, text in _lines(spec, found, fleet):
         typer.echo(f"{label:<14}{text}")
+    print_notes(spec.model.notes)
 
 
 def _answer(scenario: "Scenario", found: "Capacity", fleet: "Fleet | None") -> dict[str, Any]:
@@ -86,6 +87,7 @@ def _answer(scenario: "Scenario", found: "Capacity", fleet: "Fleet | None") -> d
             for one in found.seeds
         ],
         "fleet": asdict(fleet) if fleet else None,
+        "notes": scenario.model.notes,
     }
 
 

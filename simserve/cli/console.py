@@ -71,6 +71,12 @@ def print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2))
 
 
+def print_notes(notes: Iterable[str]) -> None:
+    """What a reader must know beside a result, on stdout below it."""
+    for note in notes:
+        typer.echo(f"Note: {note}")
+
+
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> None:
     """A result as a table on stdout: words to the left, numbers to the right."""
     from rich import box

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from simserve.cli.arguments import Json, Overrides, ScenarioName, load
-from simserve.cli.console import print_json, print_table
+from simserve.cli.console import print_json, print_notes, print_table
 from simserve.spec.pools import POOLS
 
 if TYPE_CHECKING:
@@ -37,10 +37,12 @@ def memory(scenario: ScenarioName, overrides: Overrides = None, json: Json = Fal
     engines = {"": spec} if spec.cluster.pools is None else {name: spec.of_pool(name) for name in POOLS}
     ledgers = {name: memory_ledger(engine).as_dict() for name, engine in engines.items()}
     if json:
-        print_json(ledgers.get("", ledgers))
+        said = {name: ledger | {"notes": spec.model.notes} for name, ledger in ledgers.items()}
+        print_json(said.get("", said))
         return
     for name, ledger in ledgers.items():
         _print(f"{name} pool" if name else "", ledger, engines[name])
+    print_notes(spec.model.notes)
 
 
 def _print(title: str, ledger: Mapping[str, float | int | str], spec: "Scenario") -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from simserve.cli.arguments import Json, Overrides, ScenarioName, load
-from simserve.cli.console import fail, print_json, print_table, say
+from simserve.cli.console import fail, print_json, print_notes, print_table, say
 
 
 def step(
@@ -54,9 +54,10 @@ def step(
     batch = chunks, decodes, decodes * context, decodes + len(chunks)
     explained = explain_step(spec, *batch)
     if json:
-        print_json(explained)
+        print_json({**explained, "notes": spec.model.notes})
     else:
         _print_step(explained)
+        print_notes(spec.model.notes)
     if timeline is not None:
         from simserve.engine.gpu.timeline import step_timeline
         from simserve.report.timeline import chrome_trace, write_timeline

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from simserve.cli.arguments import Json, ScenarioName, Seeds, Workers, scenario_path
-from simserve.cli.console import fail, print_json, print_table, progress_bar, say
+from simserve.cli.console import fail, print_json, print_notes, print_table, progress_bar, say
 
 SHOWN = {
     "offered_rate": "offered/s",
@@ -76,6 +76,7 @@ def sweep(
         print_json(rows)
     else:
         _print_rows(rows, [axis.key for axis in grid if len(axis.values) > 1] + ["seed"] * (seeds > 1))
+        print_notes(dict.fromkeys(row["notes"] for row in rows if row["notes"]))
     say(f"wrote {', '.join(str(path) for path in [out / 'sweep.csv', out / 'sweep.json', *pictures])}")
     for error in dict.fromkeys(row["error"] for row in rows if row["error"]):
         say(f"left out: {error}")

@@ -231,7 +231,8 @@ def _row(point: Point, summary: Row) -> Row:
     """What was set, then what came of it: the summary's numbers and words, without its nested tables."""
     settings = {key: _plain(value) for key, value in point.settings.items()}
     results = {key: value for key, value in summary.items() if not isinstance(value, dict | list)}
-    return settings | {"seed": point.seed, "error": None} | results
+    notes = "; ".join(summary.get("notes") or ()) or None
+    return settings | {"seed": point.seed, "error": None} | results | {"notes": notes}
 
 
 def _plain(value: str) -> Any:

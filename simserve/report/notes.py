@@ -16,9 +16,7 @@ def notes_of(result: Result, summary: Summary) -> list[str]:
 
 def _of_model(result: Result, summary: Summary) -> Iterator[str]:  # noqa: ARG001
     """What its configuration says and nothing computes, and what was assumed of it."""
-    model = result.scenario.model
-    yield from (f"left out of {model.name}: {what}" for what in model.left_out)
-    yield from (f"{model.name}: {what}" for what in model.warnings)
+    yield from result.scenario.model.notes
 
 
 def _of_lengths(result: Result, summary: Summary) -> Iterator[str]:

@@ -71,7 +71,8 @@ def _path_in_catalogue(name: str) -> Path:
     path = resources.find("models", f"{own}.json")
     if path is None:
         known = resources.names("models")
-        raise ScenarioError(f"{unknown('model', name, known)} (a model of your own is the path of its config.json)")
+        remedy = "`simserve models` lists them; a model of your own is the path of its config.json"
+        raise ScenarioError(f"{unknown('model', name, known)} ({remedy})")
     return path
 
 

@@ -309,6 +309,13 @@ class ModelSpec(Strict):
         return sum(count * each.state_bytes(self.activation_dtype) for each, count in self.attentions.items())
 
     @property
+    def notes(self) -> list[str]:
+        """What is to be said beside every number of it: what was left out, what is doubtful or was assumed."""
+        return [f"left out of {self.name}: {what}" for what in self.left_out] + [
+            f"{self.name}: {what}" for what in self.warnings
+        ]
+
+    @property
     def not_simulated(self) -> str | None:
         """Why no run can use it, in words; None where one can."""
         return not_simulated(self.attention_layers)

@@ -61,8 +61,15 @@ class Strict(BaseModel):
         return [field.alias or name for name, field in cls.model_fields.items()]
 
 
+_MOST_NAMED = 40
+"""Known words that an error lists; of more it gives the number."""
+
+
 def unknown(kind: str, word: str, known: Iterable[str]) -> str:
     """What to say of a word that is not among the known ones."""
     known = list(known)
     near = nearest(word, known)
-    return f"unknown {kind} {word!r}; " + (f"did you mean {near!r}?" if near else f"known: {', '.join(known)}")
+    if near:
+        return f"unknown {kind} {word!r}; did you mean {near!r}?"
+    more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
+    return f"unknown {kind} {word!r}; known: {', '.join(known[:_MOST_NAMED])}{more}"

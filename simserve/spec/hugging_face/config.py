@@ -54,11 +54,9 @@ def model_from_config(
     activation = _activation_dtype(whole, text)
     rules = format_rules(whole, text, beside, replaced=weight_dtype is not None)
     layers = _in_formats(decoder, rules, whole)
-    fields = {
+    fields = _of_decoder(decoder) | {
         "name": name,
         "source": str(config.get("_source", "")),
-        "hidden_size": decoder.hidden_size,
-        "vocab_size": decoder.vocab_size,
         "tie_word_embeddings": tied,
         "max_position_embeddings": max_model_len(text, decoder.max_positions),
         "layers": tuple(layers),
@@ -66,10 +64,6 @@ def model_from_config(
         "kv_dtype": rules.kv_dtype or activation,
         "lm_head": rules.weights("lm_head"),
         "towers": tuple(towers),
-        "extra_parameters": decoder.extra_parameters,
-        "learned_positions": decoder.learned_positions,
-        "last_norm": decoder.last_norm,
-        "drafting_layers": decoder.drafting_layers,
     }
     _refuse_unread(sections, family, wrapper, ignore)
     try:
@@ -78,13 +72,18 @@ def model_from_config(
         raise ScenarioError(describe(error, Document(fields, {(): Place(f"model {name}")}))) from None
     if weight_dtype is not None:
         model = model.in_format(weight_dtype)
-    left_out = [*decoder.left_out, *towers_left_out]
-    warnings = [*decoder.warnings, *tied_warnings, *rules.warnings, *nameless(rules.lists, _names(decoder))]
-    if assume is not None:
-        warnings.insert(0, f"read as {family.name} on the user's word (assume: {assume})")
-    left_out += [f"{key} of its configuration, on the user's word" for key in ignore]
-    warnings += size_warnings(name, model)
+    own_word = [] if assume is None else [f"read as {family.name} on the user's word (assume: {assume})"]
+    format_warnings = [*rules.warnings, *nameless(rules.lists, _names(decoder))]
+    warnings = [*own_word, *decoder.warnings, *tied_warnings, *format_warnings, *size_warnings(name, model)]
+    ignored = [f"{key} of its configuration, on the user's word" for key in ignore]
+    left_out = [*decoder.left_out, *towers_left_out, *ignored]
     return model.model_copy(update={"left_out": tuple(left_out), "warnings": tuple(warnings)})
+
+
+def _of_decoder(decoder: Decoder) -> dict[str, Any]:
+    """Fields of a model that are those of its decoder as they are."""
+    names = ("hidden_size", "vocab_size", "extra_parameters", "learned_positions", "last_norm", "drafting_layers")
+    return {name: getattr(decoder, name) for name in names}
 
 
 def _sections(whole: Keys, wrapper: Wrapper | None) -> list[Keys]:
@@ -193,6 +192,9 @@ def _refuse_unread(sections: Sequence[Keys], family: Family, wrapper: Wrapper | 
         each.know(*(wrapper.harmless if wrapper else ()))
     for each in sections:
         each.expect("is_encoder_decoder", False, why="is not known: models of this family are decoders")
+        each.expect("add_cross_attention", False, why="is attention to an encoder, which is not modelled")
+        each.expect("cross_attention_hidden_size", why="is of attention to an encoder, which is not modelled")
+        each.expect("pruned_heads", {}, why="takes heads out, which is not modelled")
         each.know("tf_legacy_loss")
     whole.ignore(*ignore)
     unread = list(whole.unread())

@@ -2,9 +2,9 @@
 
 _LIBRARY = """_name_or_path architectures auto_map transformers_version torchscript return_dict use_cache model_type
     _attn_implementation attn_implementation _commit_hash use_bfloat16 output_attentions output_hidden_states
-    is_decoder chunk_size_feed_forward add_cross_attention gradient_checkpointing use_return_dict problem_type
-    pruned_heads finetuning_task id2label label2id task_specific_params tie_encoder_decoder
-    cross_attention_hidden_size custom_pipelines unsloth_version unsloth_fixed _flash_attn_2_enabled
+    is_decoder chunk_size_feed_forward gradient_checkpointing use_return_dict problem_type
+    finetuning_task id2label label2id task_specific_params tie_encoder_decoder
+    custom_pipelines unsloth_version unsloth_fixed _flash_attn_2_enabled
     _attn_implementation_autoset attn_implementation_internal use_flash_attn onnx_export _experts_implementation"""
 """What a library does with the file or the results."""
 

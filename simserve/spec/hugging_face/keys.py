@@ -13,6 +13,10 @@ _MOST = 2**40
 """No size of a model is larger; what is would only overflow later."""
 
 
+_MOST_FACTOR = 1024
+"""No size of a model is multiplied or divided by more."""
+
+
 class Keys:
     """One object of a configuration. A key that is null counts as absent. Several names of one key are its spellings:
     whichever stands there is read, and two that differ are an error.
@@ -81,6 +85,13 @@ class Keys:
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise self.error(names[0], f"expected a number, got {shown(value)}")
         return float(value)
+
+    def factor(self, *names: str, default: float | None = None) -> float:
+        """A positive number that a size is multiplied by, of a magnitude that no product overflows with."""
+        value = self.number(*names, default=default)
+        if not 1 / _MOST_FACTOR <= value <= _MOST_FACTOR:
+            raise self.error(names[0], f"expected a factor from {1 / _MOST_FACTOR:g} to {_MOST_FACTOR}, got {value:g}")
+        return value
 
     def flag(self, *names: str, default: bool) -> bool:
         """True or false."""

@@ -32,7 +32,7 @@ def max_model_len(keys: Keys, positions: int) -> int:
     factor = 1.0
     for scaling in _scalings(keys):
         kind = scaling.text("rope_type", "type", default="default")
-        scale = scaling.number("factor", default=1.0)
+        scale = scaling.factor("factor", default=1.0)
         original = scaling.count("original_max_position_embeddings", default=positions, null=positions)
         if kind in _UNSCALED:
             continue

@@ -70,7 +70,7 @@ def expanded(keys: Keys, hidden: int, name: str = "expand") -> int:
     Raises:
         ScenarioError: a multiple that makes no whole number of channels.
     """
-    channels = keys.number(name, default=2.0) * hidden
+    channels = keys.factor(name, default=2.0) * hidden
     if not 1 <= channels < _MOST or channels != int(channels):
         raise keys.error(name, f"expected a multiple of hidden_size {hidden} that is a whole number, got {channels:g}")
     return int(channels)

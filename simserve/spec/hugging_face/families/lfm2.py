@@ -48,10 +48,7 @@ def _adjusted_width(keys: Keys, width: int) -> int:
     multiple = keys.count("block_multiple_of", default=256)
     if keys.is_null("block_ffn_dim_multiplier"):
         return width
-    factor = keys.number("block_ffn_dim_multiplier", default=1.0)
-    width = int(factor * width)
-    if not 0 < width < 2**40:
-        raise keys.error("block_ffn_dim_multiplier", f"expected a positive factor of the width, got {factor:g}")
+    width = int(keys.factor("block_ffn_dim_multiplier", default=1.0) * width)
     return -(-width // multiple) * multiple
 
 

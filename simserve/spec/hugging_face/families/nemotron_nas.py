@@ -47,10 +47,7 @@ def _mlp(keys: Keys, hidden: int, *, bias: bool) -> DenseMlp | None:
         return None
     if "ffn_mult" not in keys:
         return DenseMlp(width=keys.count("intermediate_size"), bias=bias)
-    factor = keys.number("ffn_mult")
-    width = int(2 * factor * hidden / 3)
-    if not 0 < width < 2**40:
-        raise keys.error("ffn_mult", f"expected a positive factor of the hidden size, got {shown(factor)}")
+    width = int(2 * keys.factor("ffn_mult") * hidden / 3)
     return DenseMlp(width=-(-width // _MULTIPLE) * _MULTIPLE, bias=bias)
 
 

@@ -8,8 +8,8 @@ from simserve.spec.hugging_face.towers.sizes import layer_norm, linear, patches,
 
 def _shuffled(around: Keys, hidden: int) -> int:
     """Elements of a token behind the pixel shuffle, which takes so many from each side of the image."""
-    ratio = around.number("downsample_ratio", default=0.5)
-    if not 0 < ratio <= 1:
+    ratio = around.factor("downsample_ratio", default=0.5)
+    if ratio > 1:
         raise around.error("downsample_ratio", f"expected a share of the image's side, got {ratio:g}")
     return hidden * int(1 / ratio) ** 2
 

@@ -1,7 +1,7 @@
 """Vision towers of Qwen: 2-VL, 2.5-VL, 3-VL and 3.5 (transformers 5.24, the vision model of each)."""
 
 from simserve.spec.hugging_face.keys import Keys
-from simserve.spec.hugging_face.towers.sizes import layer_norm, linear, ratio, transformer_block
+from simserve.spec.hugging_face.towers.sizes import layer_norm, linear, transformer_block
 
 _HARMLESS = ("num_heads",)
 _WINDOWS = ("window_size", "fullatt_block_indexes", "tokens_per_second")
@@ -26,7 +26,7 @@ def qwen2_vision(keys: Keys, around: Keys, hidden_size: int) -> int:
     del around
     keys.expect("hidden_size", hidden_size, why="is not the hidden size of the decoder")
     hidden = keys.count("embed_dim", default=1280)
-    width = int(hidden * ratio(keys, "mlp_ratio", 4))
+    width = int(hidden * keys.factor("mlp_ratio", default=4))
     keys.know(*_HARMLESS)
     merged = _merged(keys, hidden)
     blocks = keys.count("depth", default=32) * transformer_block(hidden, width)

@@ -48,14 +48,3 @@ def transformer_block(hidden: int, width: int, *, qkv_bias: bool = True) -> int:
     """A block of the usual vision transformer: attention of the hidden size, an MLP without a gate, two norms."""
     attention = 3 * linear(hidden, hidden, bias=qkv_bias) + linear(hidden, hidden)
     return attention + linear(hidden, width) + linear(width, hidden) + 2 * layer_norm(hidden)
-
-
-def ratio(keys: Keys, name: str, default: float) -> float:
-    """A positive number that a size is multiplied by."""
-    found = keys.number(name, default=default)
-    if not 0 < found <= _MOST_RATIO:
-        raise keys.error(name, f"expected a number over 0 and up to {_MOST_RATIO}, got {found:g}")
-    return found
-
-
-_MOST_RATIO = 64

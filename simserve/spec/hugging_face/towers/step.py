@@ -3,7 +3,7 @@
 """
 
 from simserve.spec.hugging_face.keys import Keys
-from simserve.spec.hugging_face.towers.sizes import layer_norm, linear, patches, ratio, transformer_block
+from simserve.spec.hugging_face.towers.sizes import layer_norm, linear, patches, transformer_block
 
 _WINDOW = 9
 """Elements of a convolution's 3 x 3 window."""
@@ -30,7 +30,7 @@ def step3p7_vision(keys: Keys, around: Keys, hidden_size: int) -> int:
         keys.count("width", "hidden_size", default=1536),
         keys.count("layers", "num_hidden_layers", default=47),
     )
-    width = int(hidden * ratio(keys, "mlp_ratio", 8960 / 1536))
+    width = int(hidden * keys.factor("mlp_ratio", default=8960 / 1536))
     keys.expect("intermediate_size", width, why="is not what the class makes of mlp_ratio")
     image, patch = keys.count("image_size", default=728), keys.count("patch_size", default=14)
     positions = patches(keys, (image, image), (patch, patch))
