@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simserve.cost.expert_padding import padded_share, tiles
+from simserve.cost.memory import memory_ledger
+from simserve.spec.load import parse_scenario
 
 GIB = 2**30
 SIZES = st.integers(32, 20_000)
@@ -46,6 +48,11 @@ def test_gpt_oss_120b_on_four_a100_weighs_what_a_log_says():
     65,248,815,744 B of weights in all; 36 layers of 128 experts of three matrices in 4.25 bits. What is left (0.5 %) is
     what every GPU has a copy of: router, norms, biases of the second GEMM.
     """
+    text = (
+        "{model: gpt-oss-120b, cluster: {gpu: a100-sxm-80gb, tensor_parallel: 4}, engine: {max_model_len: 16384},"
+        " workload: {arrivals: {process: poisson, rate: 1}, input: 10, output: 10, num_requests: 1}}"
+    )
+    assert memory_ledger(parse_scenario(text)).weights / GIB == pytest.approx(17.2217, rel=0.005)
     experts = 36 * 128 * 3 * 2880 * 2880 * (0.5 + 1 / 32)
     whole = 65_248_815_744 + experts * (padded_share(2880, 2880, "sm_80", 4) - 1)
     assert whole / 4 / GIB == pytest.approx(17.2217, rel=0.005)

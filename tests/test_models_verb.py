@@ -56,7 +56,7 @@ def test_a_file_a_folder_a_name_and_an_id_are_models(tmp_path: Path) -> None:
     assert facts(path) == facts(str(tmp_path))
     assert facts("qwen3-8b") == facts("Qwen/Qwen3-8B") == facts("Qwen3-8B")
     assert facts("deepseek-v3")["layers"] == {"latent + dense": 3, "latent + mixture": 58}
-    assert "parameters           56," in call(path).stdout.replace("\u2009", "") or "56,369,664" in call(path).stdout
+    assert "56,369,664 (0.06 B)" in call(path).stdout
 
 
 def test_facts_are_those_that_are_promised(tmp_path: Path) -> None:
